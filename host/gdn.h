@@ -1,0 +1,140 @@
+/* gdn.h - the public face of libgdn: open a target by name, plan, launch, explain.
+ *
+ *     gdn *g;
+ *     gdn_options opt = GDN_OPTIONS_INIT;
+ *     opt.target = "auto";
+ *     if (gdn_open(&opt, &g, &err)) ...
+ *     gdn_decode...: fill a gdn_rule_shape, gdn_plan_make(g, &shape.base, NULL, &plan, &err)
+ *     gdn_launch(plan, &args);
+ *     gdn_plan_free(plan);
+ *     gdn_close(g);
+ *
+ * Levers, [defaults] files and environment are read at the first gdn_open() of the process and shared by later ones.
+ * Statuses: gdn_status.h. Shapes and orders: gdn_op_*.h. A target asked for by name that does not load is an error with the
+ * list of places tried, never another target; "auto" may fall through and logs what it took and why.
+ *
+ * Threads: [any] any thread, concurrently; [ctx] the caller serialises calls on one gdn. */
+#ifndef GDN_H
+#define GDN_H
+
+#include "gdn_op_conv.h"
+#include "gdn_op_gates.h"
+#include "gdn_op_norm.h"
+#include "gdn_op_rule.h"
+#include "gdn_op_state.h"
+#include "gdn_op_w4a4.h"
+#include "gdn_plugin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(GDN_BUILDING_LIBRARY)
+#define GDN_API __attribute__((visibility("default")))
+#else
+#define GDN_API
+#endif
+
+/* An open target: its plugin, its context, and the generation that plans belong to. */
+typedef struct gdn gdn;
+/* A plan made through the host: knows its generation, keeps it alive, forwards to the plugin's plan. */
+typedef struct gdn_hplan gdn_hplan;
+
+/* One lever set by the program: outranks files and environment. Copied. */
+typedef struct gdn_setting {
+    const char *key;
+    const char *value; /* as in the file: true, false, 4, ... */
+} gdn_setting;
+
+/* [any] One finished line; severity GDN_LOG_*. The strings live for the call. */
+typedef void (*gdn_log_fn)(void *user, uint32_t severity, const char *area, const char *msg);
+
+typedef struct gdn_options {
+    uint32_t struct_size;
+    int32_t ordinal;         /* device; 0                                                                        */
+    const char *target;      /* "cpu", "gb10", "hopper", "auto", or a path (anything with a slash); NULL: GDN_TARGET, else "auto" */
+    const char *plugin_path; /* folders, colon separated: replaces the search list; NULL: GDN_PLUGIN_PATH, ...   */
+    const char *conf;        /* one more ini, stronger than the other files; NULL: GDN_CONF                      */
+    gdn_log_fn log;          /* NULL: warnings and errors go nowhere; the command line tool sets its own         */
+    void *log_user;
+    const gdn_setting *settings;
+    uint32_t n_settings;
+    uint32_t log_level;      /* highest severity wanted, GDN_LOG_*; 0: GDN_LOG_INFO                              */
+} gdn_options;
+#define GDN_OPTIONS_INIT { (uint32_t)sizeof(gdn_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/* [any] Opens a target. On failure *out is NULL and err (may be NULL) names the reason and the places tried. */
+GDN_API gdn_status gdn_open(const gdn_options *opt, gdn **out, gdn_text *err);
+/* [ctx] All plans must be freed first; those that are not keep their generation alive until they are. NULL is ignored. */
+GDN_API void gdn_close(gdn *g);
+
+/* What was opened. Strings live until gdn_close. */
+typedef struct gdn_info {
+    uint32_t struct_size;
+    uint32_t abi_major, abi_minor;
+    uint32_t generation;     /* 1 at open, +1 for every swap */
+    const char *target;      /* "cpu" */
+    const char *path;        /* the file that was loaded     */
+    const char *version, *build_id, *sanitizer, *archs;
+    uint64_t flags;
+    gdn_device device;
+} gdn_info;
+GDN_API gdn_status gdn_describe(const gdn *g, gdn_info *out); /* [any] */
+
+/* [ctx] Makes a plan for the shape's maxima. stream: see gdn_plugin.h. GDN_REFUSED and GDN_ABSENT: *out NULL, err says why. */
+GDN_API gdn_status gdn_plan_make(gdn *g, const gdn_shape *shape, void *stream, gdn_hplan **out, gdn_text *err);
+GDN_API void gdn_plan_free(gdn_hplan *plan);                                     /* [ctx] NULL is ignored */
+GDN_API gdn_status gdn_launch(const gdn_hplan *plan, const gdn_launch_args *args); /* [any] capture-safe, no lock */
+GDN_API gdn_status gdn_explain(const gdn_hplan *plan, uint32_t n_u32, const uint32_t *u32, gdn_route *out); /* [any] */
+/* [any] What would run for a shape, without a plan; sm_count 0: the device's, or not known. */
+GDN_API gdn_status gdn_route_for(gdn *g, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32, gdn_route *out,
+                                 gdn_text *err);
+/* [any] At most cap counters; *n is how many there are. Launches per entry, refusals per guard. */
+GDN_API gdn_status gdn_counters(const gdn *g, gdn_counter *out, uint32_t cap, uint32_t *n);
+
+/* ---- memory of the target's device: plain host memory on cpu ---- */
+GDN_API gdn_status gdn_mem_alloc(gdn *g, uint64_t bytes, uint64_t *out); /* [any] aligned to 256 bytes, not cleared */
+GDN_API void gdn_mem_free(gdn *g, uint64_t ptr);                         /* [any] 0 is ignored */
+GDN_API gdn_status gdn_copy_in(gdn *g, void *stream, uint64_t dst, const void *src, uint64_t bytes);
+GDN_API gdn_status gdn_copy_out(gdn *g, void *stream, void *dst, uint64_t src, uint64_t bytes); /* returns when the bytes are there */
+GDN_API gdn_status gdn_fill(gdn *g, void *stream, uint64_t dst, uint32_t byte, uint64_t bytes);
+GDN_API gdn_status gdn_sync(gdn *g, void *stream);
+
+/* ---- levers: every value with its source and place ---- */
+typedef struct gdn_lever_info {
+    uint32_t struct_size;
+    uint32_t source;      /* GDN_FROM_*                                             */
+    const char *key;
+    const char *value;    /* NULL: unset                                            */
+    const char *where;    /* "built in", "hopper.ini:12", "METRALE_GDN_PIPE", "api"  */
+    const char *env;      /* environment variable                                   */
+    const char *grammar;  /* "toggle", "presence", "exact string", "strict"         */
+    const char *meaning;
+    const char *builtin;  /* value without any file; NULL: unset                    */
+} gdn_lever_info;
+/* [any] Reads the levers of a target as gdn_open would; index 0.. until GDN_ABSENT. The set is owned by the caller. */
+typedef struct gdn_lever_set gdn_lever_set;
+GDN_API gdn_status gdn_levers_read(const gdn_options *opt, const char *target, gdn_lever_set **out, gdn_text *err);
+GDN_API gdn_status gdn_levers_at(const gdn_lever_set *set, uint32_t index, gdn_lever_info *out);
+GDN_API void gdn_levers_free(gdn_lever_set *set);
+
+/* ---- what could be opened ---- */
+typedef struct gdn_target_info {
+    uint32_t struct_size;
+    int32_t status;        /* GDN_OK: usable; else why not */
+    const char *target, *path, *version, *build_id, *archs, *reason;
+    uint32_t abi_major, abi_minor;
+} gdn_target_info;
+/* [any] Called once per known target, in the order auto prefers them; strings live for the call. */
+GDN_API gdn_status gdn_targets(const gdn_options *opt, void (*each)(void *user, const gdn_target_info *info), void *user, gdn_text *err);
+
+GDN_API const char *gdn_status_name(gdn_status s); /* [any] "GDN_E_ARG"; "unknown status" for numbers it does not know */
+GDN_API const char *gdn_status_text(gdn_status s); /* [any] */
+GDN_API const char *gdn_version(void);             /* [any] "0.1.0" */
+GDN_API uint32_t gdn_op_by_name(const char *name); /* [any] GDN_OP_*, 0 when there is none */
+GDN_API const char *gdn_op_name(uint32_t op);      /* [any] NULL when there is none */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
