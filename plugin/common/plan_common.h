@@ -1,0 +1,127 @@
+/* plan_common.h - what the targets' planners and launchers share: operation table, shapes with their defaults filled in,
+ * argument checks, lever snapshot, and the pure decisions. Nothing here knows a device. */
+#ifndef GDN_PLAN_COMMON_H
+#define GDN_PLAN_COMMON_H
+
+#include "gdn_op_conv.h"
+#include "gdn_op_gates.h"
+#include "gdn_op_norm.h"
+#include "gdn_op_rule.h"
+#include "gdn_op_state.h"
+#include "gdn_op_w4a4.h"
+#include "gdn_plugin.h"
+#include <stdbool.h>
+
+enum { GDN__MAX_PTR = 16, GDN__MAX_U32 = 4 };
+
+/* ---- the operations ---- */
+typedef struct gdn__arg {
+    const char *name;
+    uint32_t need; /* GDN_REQ or GDN_OPT */
+} gdn__arg;
+
+typedef struct gdn__op {
+    uint32_t op, shape_size, flags; /* flags: GDN_PLAN_* bits that the operation takes */
+    uint32_t n_ptr, n_u32;
+    const gdn__arg *ptr, *u32;
+} gdn__op;
+
+const gdn__op *gdn__op_find(uint32_t op); /* NULL when there is none */
+const char *gdn__op_name(uint32_t op);    /* "prefill"; "operation" when there is none */
+
+/* ---- shapes ---- */
+typedef union gdn__shape {
+    gdn_shape base;
+    gdn_rule_shape rule;
+    gdn_flag_shape flag;
+    gdn_conv_shape conv;
+    gdn_gates_shape gates;
+    gdn_ba_shape ba;
+    gdn_norm_shape norm;
+    gdn_state_shape state;
+    gdn_w4a4_shape w4a4;
+} gdn__shape;
+
+/* Copies a caller's shape (of any minor), fills the defaults and checks every field. GDN_E_ARG and GDN_E_ABI name the field;
+ * what a target may refuse (dims, state type, rows) is not looked at here. */
+gdn_status gdn__shape_read(const gdn_shape *in, gdn__shape *out, gdn_text *err);
+gdn_status gdn__shape_rule(gdn_rule_shape *s, gdn_text *err);
+gdn_status gdn__shape_conv(gdn_conv_shape *s, gdn_text *err);
+gdn_status gdn__shape_gates(gdn_gates_shape *s, gdn_text *err);
+gdn_status gdn__shape_ba(gdn_ba_shape *s, gdn_text *err);
+gdn_status gdn__shape_norm(gdn_norm_shape *s, gdn_text *err);
+gdn_status gdn__shape_state(gdn_state_shape *s, gdn_text *err);
+gdn_status gdn__shape_w4a4(gdn_w4a4_shape *s, gdn_text *err);
+
+/* ---- text and small checks: each failing one writes `<op>: <what>` and returns the status ---- */
+gdn_status gdn__fail(gdn_text *err, gdn_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+gdn_status gdn__check_stride(gdn_text *err, const char *op, const char *field, uint32_t *stride, uint64_t row);
+gdn_status gdn__check_type(gdn_text *err, const char *op, const char *field, uint32_t type);
+gdn_status gdn__check_enum(gdn_text *err, const char *op, const char *field, uint32_t value, uint32_t lo, uint32_t hi);
+gdn_status gdn__check_nonzero(gdn_text *err, const char *op, const char *field, uint64_t value);
+
+/* ---- levers, read once a context ---- */
+typedef struct gdn__levers {
+    bool prefill_tc, no_prefill_tc, ba_hopper, woa;
+    uint32_t cpu_isa;                            /* most that may be used: 0 base, 1 avx2, 2 avx512 */
+    uint32_t woa_source, ba_source, tc_source;   /* GDN_FROM_* */
+    const char *woa_where, *ba_where, *tc_where; /* host-owned */
+} gdn__levers;
+void gdn__levers_read(const gdn_host *host, gdn__levers *out);
+
+/* ---- pure decisions ---- */
+enum { GDN__SPINE_VFUSED, GDN__SPINE_VTILE, GDN__SPINE_PIPE };
+/* The scalar prefill spine from the two exact-string levers; NULL is unset. */
+uint32_t gdn__scalar_spine(const char *pipe, const char *vtile);
+
+#define GDN__GUARD_ENUM(ID, text) ID,
+enum { GDN_BA_GUARD_MAP(GDN__GUARD_ENUM) GDN_BA_TWIN };
+enum { GDN_WOA_GUARD_MAP(GDN__GUARD_ENUM) GDN_WOA_TAKEN };
+enum { GDN_W4A4_GUARD_MAP(GDN__GUARD_ENUM) GDN_W4A4_TAKEN };
+/* Guards of the rule operations on targets whose kernels have fixed sizes. */
+#define GDN__RULE_GUARD_MAP(X)                                                                                                             \
+    X(GDN__RULE_DIMS, "k_dim and v_dim are not 64/64 or 128/128")                                                                          \
+    X(GDN__RULE_STATE_TYPE, "state is not f32")                                                                                            \
+    X(GDN__RULE_ROWS_ZERO, "rows is 0")                                                                                                    \
+    X(GDN__RULE_ROWS_MANY, "rows is above 16")
+enum { GDN__RULE_GUARD_MAP(GDN__GUARD_ENUM) GDN__RULE_TAKEN };
+/* Guards of the tensor-core spine (prefill). */
+#define GDN__TC_GUARD_MAP(X)                                                                                                               \
+    X(GDN__TC_NOT_REQUESTED, "not requested")                                                                                              \
+    X(GDN__TC_KERNEL_ABSENT, "kernel absent from this image (kernels/hopper only)")                                                        \
+    X(GDN__TC_DIMS, "k_dim, v_dim or chunk is not 128/128/64")                                                                             \
+    X(GDN__TC_STRIDE, "qk_stride is not a multiple of 8 (16-byte K loads)")
+enum { GDN__TC_GUARD_MAP(GDN__GUARD_ENUM) GDN__TC_TAKEN };
+
+const char *gdn__ba_guard_text(uint32_t guard); /* NULL for GDN_BA_TWIN, likewise below */
+const char *gdn__woa_guard_text(uint32_t guard);
+const char *gdn__w4a4_guard_text(uint32_t guard);
+const char *gdn__rule_guard_text(uint32_t guard);
+const char *gdn__tc_guard_text(uint32_t guard);
+
+uint32_t gdn__ba_min_tokens(uint32_t sm_count); /* 2*max(sm,1), saturating */
+uint32_t gdn__ba_pick(bool requested, bool present, uint32_t m, uint32_t n, uint32_t k, uint32_t k_stride, uint32_t sm_count);
+uint32_t gdn__woa_pick(bool requested, bool present, const gdn_rule_shape *s, uint32_t rows, uint32_t batch);
+uint32_t gdn__w4a4_pick(uint32_t m, uint32_t n, uint32_t k);
+uint32_t gdn__rule_pick(const gdn_rule_shape *s, uint32_t rows); /* rows is looked at for verify only */
+uint32_t gdn__tc_pick(bool requested, bool present, uint32_t k_dim, uint32_t v_dim, uint32_t chunk, uint32_t qk_stride);
+
+/* ---- a launch's arguments, checked ---- */
+typedef struct gdn__call {
+    const gdn__op *op;
+    uint64_t ptr[GDN__MAX_PTR];
+    uint32_t u32[GDN__MAX_U32];
+    const char *bad_name; /* first pointer that is NULL or misaligned, ... */
+    const char *bad_what; /* ... and which of the two */
+} gdn__call;
+
+/* Copies the arrays (missing trailing entries are NULL or 0, unknown ones must be), without looking at pointers yet. */
+gdn_status gdn__call_read(const gdn__op *op, const gdn_launch_args *args, gdn__call *out, gdn_text *err);
+/* All pointers marked GDN_REQ are set. */
+gdn_status gdn__call_required(const gdn__call *c, gdn_text *err);
+/* The pointer, noting a misalignment; gdn__call_bound reports the first one. */
+void *gdn__call_ptr(gdn__call *c, uint32_t index, uint32_t align);
+gdn_status gdn__call_bound(const gdn__call *c, gdn_text *err);
+gdn_status gdn__call_max(const gdn__call *c, uint32_t u32_index, uint64_t max, const char *max_name, gdn_text *err);
+
+#endif

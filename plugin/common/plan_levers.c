@@ -1,0 +1,32 @@
+/* plan_levers.c - the levers that plugins look at, read from the host once. */
+#include "plan_common.h"
+#include <string.h>
+
+static bool get(const gdn_host *host, const char *key, gdn_lever *out) {
+    memset(out, 0, sizeof *out);
+    out->struct_size = (uint32_t)sizeof *out;
+    return host && host->lever && host->lever(host->user, key, out) == GDN_OK && out->value;
+}
+
+static bool is_on(const gdn_host *host, const char *key, uint32_t *source, const char **where) {
+    gdn_lever v;
+    if (!get(host, key, &v)) return false;
+    if (source) *source = v.source;
+    if (where) *where = v.where;
+    return strcmp(v.value, "true") == 0 || strcmp(v.value, "1") == 0;
+}
+
+void gdn__levers_read(const gdn_host *host, gdn__levers *out) {
+    gdn_lever v;
+    memset(out, 0, sizeof *out);
+    out->cpu_isa = UINT32_MAX;
+    out->prefill_tc = is_on(host, "gdn_prefill_tc", &out->tc_source, &out->tc_where);
+    out->no_prefill_tc = is_on(host, "gdn_no_prefill_tc", NULL, NULL);
+    out->ba_hopper = is_on(host, "ssm_ba_gates_hopper", &out->ba_source, &out->ba_where);
+    out->woa = is_on(host, "gdn_woa", &out->woa_source, &out->woa_where);
+    if (get(host, "cpu_isa", &v)) {
+        if (strcmp(v.value, "base") == 0) out->cpu_isa = 0;
+        if (strcmp(v.value, "avx2") == 0) out->cpu_isa = 1;
+        if (strcmp(v.value, "avx512") == 0) out->cpu_isa = 2;
+    }
+}

@@ -1,0 +1,107 @@
+/* checked.c - values that live in memory: offsets and accepted counts are always looked at here, where that is cheap; slots,
+ * output collisions and gate ranges when the plan is GDN_PLAN_CHECKED. Padding rows are skipped: whatever they hold is legal. */
+#include "cpu_plugin.h"
+
+static int64_t offset_at(const void *cu, bool cu64, uint32_t i) {
+    return cu64 ? ((const int64_t *)cu)[i] : ((const int32_t *)cu)[i];
+}
+
+gdn_status cpu_check_offsets(gdn_text *err, const char *op, const char *name, const void *cu, bool cu64, uint32_t n, uint64_t max_total,
+                             uint64_t max_each) {
+    const int64_t first = offset_at(cu, cu64, 0);
+    if (first < 0) return gdn__fail(err, GDN_E_CHECKED, "%s: %s[0] is %lld", op, name, (long long)first);
+    for (uint32_t i = 0; i < n; i++) {
+        const int64_t a = offset_at(cu, cu64, i), b = offset_at(cu, cu64, i + 1);
+        if (b < a)
+            return gdn__fail(err, GDN_E_CHECKED, "%s: %s[%u] is %lld, below %s[%u], %lld", op, name, i + 1, (long long)b, name, i,
+                             (long long)a);
+        if ((uint64_t)(b - a) > max_each)
+            return gdn__fail(err, GDN_E_CHECKED, "%s: sequence %u has %lld rows, above %llu", op, i, (long long)(b - a),
+                             (unsigned long long)max_each);
+        if ((uint64_t)(b - first) > max_total)
+            return gdn__fail(err, GDN_E_CHECKED, "%s: %s ends at %lld, more than the plan's %llu tokens", op, name, (long long)b,
+                             (unsigned long long)max_total);
+    }
+    return GDN_OK;
+}
+
+gdn_status cpu_check_slots(gdn_text *err, const char *op, const char *name, const int32_t *slots, uint32_t n, uint64_t num_slots) {
+    for (uint32_t i = 0; num_slots && i < n; i++)
+        if (slots[i] >= 0 && (uint64_t)slots[i] >= num_slots)
+            return gdn__fail(err, GDN_E_CHECKED, "%s: %s[%u] is slot %d, but the pool has %llu", op, name, i, slots[i],
+                             (unsigned long long)num_slots);
+    return GDN_OK;
+}
+
+static bool is_padding(const gdn_cpu_rule *c, uint32_t b) {
+    if (c->addr == GDN_STATE_POOL) return c->in_slots[b] < 0 || c->out_slots[b] < 0;
+    if (c->addr == GDN_STATE_TABLE) return !((const uint64_t *)c->state)[b] || !((const uint64_t *)c->state_out)[b];
+    return false;
+}
+
+static gdn_status check_gate(const gdn_cpu_rule *c, const char *op, uint64_t row, gdn_text *err) {
+    const float *g = c->gate + row * c->gb_stride;
+    for (uint32_t h = 0; h < c->nv; h++) {
+        if (c->log_gate ? g[h] <= 0.0f : (g[h] >= 0.0f && g[h] <= 1.0f)) continue;
+        return gdn__fail(err, GDN_E_CHECKED, "%s: gate of row %llu, head %u is %g; the plan says %s", op, (unsigned long long)row, h,
+                         (double)g[h], c->log_gate ? "GDN_GATE_LOG, log decays <= 0" : "GDN_GATE_LINEAR, decays in [0, 1]");
+    }
+    return GDN_OK;
+}
+
+static gdn_status check_gates(const gdn_cpu_rule *c, const char *op, gdn_text *err) {
+    gdn_status st = GDN_OK;
+    for (uint32_t b = 0; !st && b < c->batch; b++) {
+        const uint64_t r0 = c->cu ? (uint64_t)offset_at(c->cu, c->cu64, b) : (uint64_t)b * c->seq_len;
+        const uint64_t r1 = c->cu ? (uint64_t)offset_at(c->cu, c->cu64, b + 1) : r0 + c->seq_len;
+        for (uint64_t r = r0; !st && r < r1 && !is_padding(c, b); r++) st = check_gate(c, op, r, err);
+    }
+    return st;
+}
+
+/* Two sequences that write one state, or one that reads what another writes. */
+static gdn_status check_collisions(const gdn_cpu_rule *c, const char *op, gdn_text *err) {
+    for (uint32_t i = 0; i < c->batch; i++)
+        for (uint32_t j = 0; j < c->batch; j++) {
+            if (i == j || is_padding(c, i) || is_padding(c, j)) continue;
+            if (c->out_slots[i] == c->out_slots[j])
+                return gdn__fail(err, GDN_E_CHECKED, "%s: sequences %u and %u write the same slot, %d", op, i, j, c->out_slots[i]);
+            if (c->state == c->state_out && c->in_slots[i] == c->out_slots[j] && !(c->fresh && c->fresh[i]))
+                return gdn__fail(err, GDN_E_CHECKED, "%s: sequence %u reads slot %d, which sequence %u writes", op, i, c->in_slots[i], j);
+        }
+    return GDN_OK;
+}
+
+gdn_status cpu_check_rule(const gdn_plan *p, const gdn_cpu_rule *c, gdn_text *err) {
+    const gdn_rule_shape *s = &p->shape.rule;
+    const char *op = gdn__op_name(s->base.op);
+    gdn_status st = GDN_OK;
+    if (c->cu && s->base.op == GDN_OP_PREFILL)
+        st = cpu_check_offsets(err, op, "cu_seqlens", c->cu, c->cu64, c->batch, s->max_tokens, s->max_tokens);
+    if (c->cu && s->base.op == GDN_OP_VERIFY)
+        st = cpu_check_offsets(err, op, "cu_rows", c->cu, c->cu64, c->batch, (uint64_t)c->batch * c->seq_len, c->seq_len);
+    if (st || !(s->base.flags & GDN_PLAN_CHECKED)) return st;
+    if (c->in_slots && (st = cpu_check_slots(err, op, "in_tab", c->in_slots, c->batch, s->num_slots))) return st;
+    if (c->out_slots && (st = cpu_check_slots(err, op, "out_tab", c->out_slots, c->batch, s->num_slots))) return st;
+    if (c->in_slots && (st = check_collisions(c, op, err))) return st;
+    return c->gate ? check_gates(c, op, err) : GDN_OK;
+}
+
+gdn_status cpu_check_conv(const gdn_plan *p, const gdn_cpu_conv *c, gdn_text *err) {
+    const gdn_conv_shape *s = &p->shape.conv;
+    const char *op = gdn__op_name(s->base.op);
+    const uint32_t extra = s->state_len - (s->width - 1);
+    gdn_status st = GDN_OK;
+    if (c->cu && (st = cpu_check_offsets(err, op, "cu_seqlens", c->cu, c->cu64, c->batch, s->max_tokens, s->max_tokens))) return st;
+    for (uint32_t b = 0; c->state && b < c->batch; b++) {
+        const int64_t len = c->cu ? offset_at(c->cu, c->cu64, b + 1) - offset_at(c->cu, c->cu64, b) : (int64_t)c->seq_len;
+        if (c->slots && c->slots[b] < 0) continue;
+        if (c->accepted && (c->accepted[b] < 0 || (uint32_t)c->accepted[b] > extra))
+            return gdn__fail(err, GDN_E_CHECKED, "%s: accepted[%u] is %d, expected 0 to %u", op, b, c->accepted[b], extra);
+        if (c->keep_rows && len > (int64_t)extra)
+            return gdn__fail(err, GDN_E_CHECKED, "%s: sequence %u has %lld rows to keep, but state_len has room for %u", op, b,
+                             (long long)len, extra);
+    }
+    if (c->slots && (s->base.flags & GDN_PLAN_CHECKED)) st = cpu_check_slots(err, op, "slots", c->slots, c->batch, s->num_slots);
+    return st;
+}

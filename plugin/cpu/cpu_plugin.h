@@ -1,0 +1,77 @@
+/* cpu_plugin.h - inside libgdn_cpu.so: context, plan, and the steps of a launch.
+ *
+ * query.c      identity and table            cpu_ctx.c     init, fini, counters
+ * cpu_plan.c   plan, explain, route          cpu_launch.c  launch: check, bind, run, count
+ * bind_rule.c, bind_layer.c   ABI pointers and shape -> the kernels' call structs
+ * checked.c    what is validated before anything is written */
+#ifndef GDN_CPU_PLUGIN_H
+#define GDN_CPU_PLUGIN_H
+
+#include "cpu_kernels.h"
+#include "plan_common.h"
+#include <stdatomic.h>
+#include <sys/types.h>
+
+/* Every guard that can refuse on this target, for the counters: the families' guards in a row. */
+enum {
+    CPU_GUARD_BA = 0,
+    CPU_GUARD_WOA = CPU_GUARD_BA + GDN_BA_TWIN,
+    CPU_GUARD_W4A4 = CPU_GUARD_WOA + GDN_WOA_TAKEN,
+    CPU_GUARD_RULE = CPU_GUARD_W4A4 + GDN_W4A4_TAKEN,
+    CPU_GUARD_TC = CPU_GUARD_RULE + GDN__RULE_TAKEN,
+    CPU_GUARDS = CPU_GUARD_TC + GDN__TC_TAKEN
+};
+
+struct gdn_ctx {
+    gdn_host host; /* a copy; what it points to outlives the context */
+    gdn__levers levers;
+    pid_t pid; /* threads of the parent do not exist in a forked child */
+    uint32_t isa;
+    _Atomic uint32_t plans;
+    _Atomic uint64_t launched[GDN_OP_COUNT_];
+    _Atomic uint64_t refused[CPU_GUARDS];
+};
+
+struct gdn_plan {
+    gdn_ctx *ctx;
+    const gdn__op *op;
+    gdn__shape shape;
+};
+
+/* The decision for one set of counts: the route as explain tells it, and the guard's place in the counters (CPU_GUARDS: none). */
+typedef struct cpu_decision {
+    gdn_route route;
+    gdn_status status; /* GDN_OK, or GDN_REFUSED: nothing runs */
+    uint32_t guard;
+} cpu_decision;
+
+/* u32 may be NULL: the maxima. Pure. */
+void cpu_decide(const gdn__levers *levers, uint32_t isa, const gdn__shape *shape, const uint32_t *u32, cpu_decision *out);
+/* The entry's name, "gdn_cpu_prefill_avx512"; and of a guard in the counters, with its operation. */
+const char *cpu_entry(uint32_t op, uint32_t isa);
+const char *cpu_guard_text(uint32_t guard, uint32_t *op);
+
+/* ---- launch ---- */
+bool cpu_is_empty(const gdn__shape *shape, const gdn__call *c);
+gdn_status cpu_check_counts(const gdn__shape *shape, const gdn__call *c, gdn_text *err);
+gdn_status cpu_bind_rule(const gdn_plan *p, gdn__call *c, gdn_cpu_rule *out, gdn_text *err);
+gdn_status cpu_bind_conv(const gdn_plan *p, gdn__call *c, gdn_cpu_conv *out, gdn_text *err);
+gdn_status cpu_run_layer(const gdn_plan *p, gdn__call *c, gdn_text *err); /* gates, b/a, norm, states, W4A4 */
+gdn_status cpu_check_rule(const gdn_plan *p, const gdn_cpu_rule *c, gdn_text *err);
+gdn_status cpu_check_conv(const gdn_plan *p, const gdn_cpu_conv *c, gdn_text *err);
+gdn_status cpu_check_slots(gdn_text *err, const char *op, const char *name, const int32_t *slots, uint32_t n, uint64_t num_slots);
+gdn_status cpu_check_offsets(gdn_text *err, const char *op, const char *name, const void *cu, bool cu64, uint32_t n, uint64_t max_total,
+                             uint64_t max_each);
+
+/* ---- the table's entries ---- */
+gdn_status cpu_init(const gdn_host *host, int32_t ordinal, gdn_ctx **out, gdn_text *err);
+void cpu_fini(gdn_ctx *ctx);
+gdn_status cpu_counters(const gdn_ctx *ctx, gdn_counter *out, uint32_t cap, uint32_t *n);
+gdn_status cpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan **out, gdn_text *err);
+void cpu_destroy(gdn_plan *plan);
+gdn_status cpu_launch(const gdn_plan *plan, const gdn_launch_args *args);
+gdn_status cpu_explain(const gdn_plan *plan, uint32_t n_u32, const uint32_t *u32, gdn_route *out);
+gdn_status cpu_route(const gdn_host *host, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32, gdn_route *out,
+                     gdn_text *err);
+
+#endif
