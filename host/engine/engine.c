@@ -1,0 +1,270 @@
+/* engine.c - loading, the forward pass over segments, and the sequence: prefill, step, verify, accept. */
+#include "engine.h"
+#include "engine_internal.h"
+#include "engine_text.h"
+#include <stdlib.h>
+
+/* ---- loading ---- */
+
+static uint64_t max_u64(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+static gdn_status take_rows(gdn_engine *e, gdn_text *err) {
+    const gdn_model_config *c = &e->c;
+    const uint64_t n = e->segment, size = gdn__type_bytes(e->act), core = (uint64_t)c->nv * c->v_dim;
+    const struct {
+        uint64_t *out, bytes;
+    } takes[] = {
+        { &e->rows.x, n * c->hidden * size },
+        { &e->rows.h, n * c->hidden * size },
+        { &e->rows.qkvz, n * gdn_config_qkvz(c) * size },
+        { &e->rows.conv, n * gdn_config_channels(c) * size },
+        { &e->rows.gates, n * 2 * c->nv * sizeof(float) },
+        { &e->rows.core, n * core * size },
+        { &e->rows.core_n, n * core * size },
+        { &e->rows.proj, n * c->hidden * size },
+        { &e->rows.gate_up, n * 2 * c->inter * size },
+        { &e->rows.act, n * c->inter * size },
+        { &e->rows.logits, (uint64_t)GDN__LOGIT_ROWS * c->vocab * sizeof(float) },
+        { &e->accepted, sizeof(int32_t) },
+        { &e->na, sizeof(uint32_t) },
+    };
+    gdn_status s = GDN_OK;
+    for (size_t i = 0; s == GDN_OK && i < sizeof takes / sizeof *takes; i++)
+        s = gdn__arena_zeros(&e->mem, takes[i].bytes, takes[i].out, err);
+    return s;
+}
+
+static uint64_t state_bytes(const gdn_model_config *c) {
+    return (uint64_t)c->nv * c->k_dim * c->v_dim * sizeof(float);
+}
+
+static uint64_t conv_state_bytes(const gdn_engine *e) {
+    return (uint64_t)gdn_config_channels(&e->c) * (e->c.conv_width - 1 + e->max_rows) * gdn__type_bytes(e->act);
+}
+
+static gdn_status take_states(gdn_engine *e, gdn_text *err) {
+    const gdn_model_config *c = &e->c;
+    const uint64_t stash = 4ull * (c->nv * c->v_dim + c->nv + c->nk * c->k_dim) * sizeof(float);
+    gdn_status s = GDN_OK;
+    for (uint32_t i = 0; s == GDN_OK && i < c->layers; i++) {
+        gdn__layer *l = &e->layers[i];
+        s = gdn__arena_zeros(&e->mem, state_bytes(c), &l->state, err);
+        if (s == GDN_OK) s = gdn__arena_zeros(&e->mem, conv_state_bytes(e), &l->conv_state, err);
+        if (s == GDN_OK) s = gdn__arena_zeros(&e->mem, (e->max_rows - 1) * state_bytes(c), &l->hi, err);
+        if (s == GDN_OK) s = gdn__arena_zeros(&e->mem, sizeof(uint32_t), &l->engaged, err);
+        if (s == GDN_OK && e->woa) s = gdn__arena_zeros(&e->mem, stash, &l->stash, err);
+    }
+    return s;
+}
+
+static gdn_status open_dense(gdn_engine *e, gdn_text *err) {
+    const gdn_model_config *c = &e->c;
+    e->dense = gdn__dense_for(e->g);
+    if (!e->dense) return gdn__engine_say(err, GDN_ABSENT, "no dense operations for this target's memory");
+    uint64_t widest = max_u64(gdn_config_qkvz(c), 2ull * c->inter);
+    widest = max_u64(widest, c->hidden) * e->segment;
+    widest = max_u64(widest, (uint64_t)GDN__LOGIT_ROWS * max_u64(c->vocab, c->hidden));
+    return e->dense->open(e->g, e->act, widest, &e->dense_ctx, err);
+}
+
+static gdn_status load(gdn_engine *e, const gdn__checkpoint *ck, const gdn_engine_options *opt, gdn_text *err) {
+    e->layers = calloc(e->c.layers, sizeof *e->layers);
+    if (!e->layers) return gdn__engine_say(err, GDN_E_NOMEM, "out of memory");
+    gdn_status s = open_dense(e, err);
+    if (s == GDN_OK) s = gdn__plans_make(e, err);
+    if (s == GDN_OK) s = gdn__weights_load(e, ck, opt->progress, opt->user, err);
+    if (s == GDN_OK) s = take_rows(e, err);
+    if (s == GDN_OK) s = take_states(e, err);
+    return s;
+}
+
+gdn_status gdn_engine_load(const char *dir, const gdn_engine_options *opt, gdn_engine **out, gdn_text *err) {
+    *out = NULL;
+    const uint32_t dtype = opt->dtype ? opt->dtype : GDN_F32, segment = opt->segment ? opt->segment : 2048;
+    if (dtype != GDN_F32 && dtype != GDN_BF16) return gdn__engine_say(err, GDN_E_ARG, "dtype must be f32 or bf16");
+    if (segment % GDN_CHUNK || segment > 1u << 20)
+        return gdn__engine_say(err, GDN_E_ARG, "segment %u is not a multiple of %d up to 2^20", segment, GDN_CHUNK);
+    gdn__checkpoint ck;
+    gdn_status s = gdn__checkpoint_open(dir, &ck, err);
+    if (s != GDN_OK) return s;
+    gdn_engine *e = calloc(1, sizeof *e);
+    if (e) {
+        e->g = opt->target;
+        e->mem.g = opt->target;
+        e->c = ck.config;
+        e->act = dtype;
+        e->segment = segment;
+        e->max_rows = GDN_ENGINE_MAX_ROWS;
+        e->woa = opt->woa;
+        s = load(e, &ck, opt, err);
+    } else {
+        s = gdn__engine_say(err, GDN_E_NOMEM, "out of memory");
+    }
+    gdn__checkpoint_close(&ck);
+    if (s != GDN_OK) {
+        gdn_engine_free(e);
+        return s;
+    }
+    *out = e;
+    return GDN_OK;
+}
+
+void gdn_engine_free(gdn_engine *e) {
+    if (!e) return;
+    for (uint32_t i = 0; i < GDN__PLANS; i++) gdn_plan_free(e->plans[i]);
+    if (e->dense) e->dense->close(e->dense_ctx);
+    gdn__arena_free(&e->mem);
+    free(e->layers);
+    free(e);
+}
+
+/* ---- the sequence ---- */
+
+static gdn_status lost(gdn_engine *e, gdn_status s, const char *what, gdn_text *err) {
+    e->broken = true;
+    return gdn__engine_say(err, s, "%s: %s", what, gdn_status_text(s));
+}
+
+static gdn_status ready(const gdn_engine *e, gdn_text *err) {
+    if (e->broken) return gdn__engine_say(err, GDN_E_ARG, "the sequence is lost after an earlier failure: reset first");
+    if (e->pending) return gdn__engine_say(err, GDN_E_ARG, "%u verified rows wait for accept", e->pending);
+    return GDN_OK;
+}
+
+static gdn_status check_tokens(const gdn_engine *e, const uint32_t *tokens, uint64_t n, gdn_text *err) {
+    for (uint64_t i = 0; i < n; i++)
+        if (tokens[i] >= e->c.vocab)
+            return gdn__engine_say(err, GDN_E_ARG, "token %u is outside the vocabulary of %u", tokens[i], e->c.vocab);
+    return GDN_OK;
+}
+
+/* Embeds the rows and takes them through all layers; rows.x holds the result. */
+static gdn_status forward(gdn_engine *e, const uint32_t *tokens, uint32_t rows, uint32_t how) {
+    gdn_status s = e->dense->embed(e->dense_ctx, e->embed, tokens, e->rows.x, rows, e->c.hidden);
+    for (uint32_t i = 0; s == GDN_OK && i < e->c.layers; i++) s = gdn__layer_run(e, &e->layers[i], rows, how);
+    if (s == GDN_OK && how != GDN__RUN_VERIFY) {
+        e->shifted = false;
+        e->position += rows;
+    }
+    return s;
+}
+
+/* Logits of rows [first, first + n) of rows.x. */
+static gdn_status head(gdn_engine *e, uint32_t first, uint32_t n, float *logits) {
+    const gdn_model_config *c = &e->c;
+    gdn_status s = GDN_OK;
+    for (uint32_t at = 0; s == GDN_OK && at < n; at += GDN__LOGIT_ROWS) {
+        const uint32_t rows = n - at < GDN__LOGIT_ROWS ? n - at : GDN__LOGIT_ROWS;
+        const uint64_t x = e->rows.x + (uint64_t)(first + at) * c->hidden * gdn__type_bytes(e->act);
+        s = e->dense->rms_norm(e->dense_ctx, x, e->final_norm, e->rows.h, rows, c->hidden, c->eps);
+        if (s == GDN_OK) s = e->dense->matmul(e->dense_ctx, e->rows.h, e->head, e->rows.logits, rows, c->hidden, c->vocab, GDN_F32);
+        if (s == GDN_OK)
+            s = gdn_copy_out(e->g, NULL, logits + (uint64_t)at * c->vocab, e->rows.logits, (uint64_t)rows * c->vocab * sizeof(float));
+    }
+    return s;
+}
+
+gdn_status gdn_engine_reset(gdn_engine *e, gdn_text *err) {
+    gdn_status s = GDN_OK;
+    for (uint32_t i = 0; s == GDN_OK && i < e->c.layers; i++) {
+        s = gdn_fill(e->g, NULL, e->layers[i].state, 0, state_bytes(&e->c));
+        if (s == GDN_OK) s = gdn_fill(e->g, NULL, e->layers[i].conv_state, 0, conv_state_bytes(e));
+    }
+    if (s != GDN_OK) return lost(e, s, "reset", err);
+    e->shifted = e->broken = false;
+    e->pending = 0;
+    e->position = 0;
+    return GDN_OK;
+}
+
+gdn_status gdn_engine_prefill(gdn_engine *e, const uint32_t *tokens, uint64_t n, bool all, float *logits, gdn_text *err) {
+    gdn_status s = ready(e, err);
+    if (s == GDN_OK) s = check_tokens(e, tokens, n, err);
+    if (s == GDN_OK && !n) s = gdn__engine_say(err, GDN_E_ARG, "prefill needs at least one token");
+    if (s != GDN_OK) return s;
+    for (uint64_t at = 0; at < n;) {
+        const uint32_t rows = n - at < e->segment ? (uint32_t)(n - at) : e->segment;
+        s = forward(e, tokens + at, rows, GDN__RUN_PREFILL);
+        if (s == GDN_OK && logits && all) s = head(e, 0, rows, logits + at * e->c.vocab);
+        at += rows;
+        if (s == GDN_OK && logits && !all && at == n) s = head(e, rows - 1, 1, logits);
+        if (s != GDN_OK) return lost(e, s, "prefill", err);
+    }
+    return GDN_OK;
+}
+
+gdn_status gdn_engine_step(gdn_engine *e, uint32_t token, float *logits, gdn_text *err) {
+    gdn_status s = ready(e, err);
+    if (s == GDN_OK) s = check_tokens(e, &token, 1, err);
+    if (s != GDN_OK) return s;
+    s = forward(e, &token, 1, GDN__RUN_DECODE);
+    if (s == GDN_OK && logits) s = head(e, 0, 1, logits);
+    return s == GDN_OK ? s : lost(e, s, "decode", err);
+}
+
+gdn_status gdn_engine_verify(gdn_engine *e, const uint32_t *tokens, uint32_t rows, float *logits, gdn_text *err) {
+    gdn_status s = ready(e, err);
+    if (s == GDN_OK && (!rows || rows > e->max_rows))
+        s = gdn__engine_say(err, GDN_E_ARG, "verify of %u rows, must be 1 to %u", rows, e->max_rows);
+    if (s == GDN_OK) s = check_tokens(e, tokens, rows, err);
+    if (s != GDN_OK) return s;
+    s = forward(e, tokens, rows, GDN__RUN_VERIFY);
+    if (s == GDN_OK && logits) s = head(e, 0, rows, logits);
+    if (s != GDN_OK) return lost(e, s, "verify", err);
+    e->pending = rows;
+    return GDN_OK;
+}
+
+gdn_status gdn_engine_accept(gdn_engine *e, uint32_t n, gdn_text *err) {
+    if (!e->pending) return gdn__engine_say(err, GDN_E_ARG, "accept without a verify");
+    if (!n || n > e->pending) return gdn__engine_say(err, GDN_E_ARG, "accept of %u rows, must be 1 to %u", n, e->pending);
+    const int32_t offset = (int32_t)n;
+    gdn_status s = gdn_copy_in(e->g, NULL, e->na, &n, sizeof n);
+    if (s == GDN_OK) s = gdn_copy_in(e->g, NULL, e->accepted, &offset, sizeof offset);
+    for (uint32_t i = 0; s == GDN_OK && i < e->c.layers; i++) s = gdn__layer_fold(e, &e->layers[i], e->pending);
+    if (s == GDN_OK) s = gdn_sync(e->g, NULL);
+    if (s != GDN_OK) return lost(e, s, "accept", err);
+    e->shifted = true;
+    e->position += n;
+    e->pending = 0;
+    return GDN_OK;
+}
+
+/* ---- questions ---- */
+
+const gdn_model_config *gdn_engine_config(const gdn_engine *e) {
+    return &e->c;
+}
+
+uint32_t gdn_engine_dtype(const gdn_engine *e) {
+    return e->act;
+}
+
+uint64_t gdn_engine_position(const gdn_engine *e) {
+    return e->position;
+}
+
+uint64_t gdn_engine_bytes(const gdn_engine *e) {
+    return e->mem.bytes;
+}
+
+gdn_status gdn_engine_routes(const gdn_engine *e, gdn_engine_route_fn each, void *user) {
+    static const uint32_t ops[GDN__PLANS] = {
+        [GDN__PLAN_CONV] = GDN_OP_CONV_FUSED,  [GDN__PLAN_CONV_ROWS] = GDN_OP_CONV_FUSED,
+        [GDN__PLAN_BA] = GDN_OP_BA_GATES,      [GDN__PLAN_PREFILL] = GDN_OP_PREFILL,
+        [GDN__PLAN_DECODE] = GDN_OP_DECODE,    [GDN__PLAN_VERIFY] = GDN_OP_VERIFY,
+        [GDN__PLAN_WOA] = GDN_OP_VERIFY_WOA,   [GDN__PLAN_FOLD] = GDN_OP_FOLD,
+        [GDN__PLAN_CLEAR] = GDN_OP_FLAG_CLEAR, [GDN__PLAN_NORM] = GDN_OP_NORM,
+    };
+    for (uint32_t i = 0; i < GDN__PLANS; i++) {
+        const gdn__used *used = &e->used[i];
+        if (!used->launches) continue;
+        gdn_route r = { .struct_size = (uint32_t)sizeof r };
+        const gdn_status s = gdn_explain(e->plans[i], used->n, used->u32, &r);
+        if (s < 0) return s;
+        each(user, gdn_op_name(ops[i]), &r, used->launches);
+    }
+    return GDN_OK;
+}

@@ -1,0 +1,60 @@
+/* engine.h - a small engine: one sequence of a qwen3_next checkpoint, the GDN parts through a target, the rest dense.
+ *
+ * Per layer: x += linear_attn(rmsnorm(x; 1 + w)); x += mlp(rmsnorm(x; 1 + w)); at the end a norm and the head. linear_attn is
+ * projection, then through gdn_launch only: conv_fused, ba_gates, prefill | decode | verify (or verify_woa), norm; then the
+ * output projection. All memory is the target's. dtype GDN_F32: everything f32. GDN_BF16: activations bf16 between stages.
+ *
+ *     gdn_engine_load(dir, &opt, &e, &err)
+ *     gdn_engine_prefill(e, tokens, n, false, logits, &err);            the prompt
+ *     gdn_engine_step(e, token, logits, &err);                          one token
+ *     gdn_engine_verify(e, tokens, rows, logits, &err);                 the last token and drafts; logits of each row
+ *     gdn_engine_accept(e, n, &err);                                    n of these rows were right: the state is that of n tokens
+ *
+ * An engine is used by one thread at a time. After a failed call the sequence is lost until gdn_engine_reset. */
+#ifndef GDN_ENGINE_H
+#define GDN_ENGINE_H
+
+#include "gdn.h"
+#include "model_config.h"
+
+enum { GDN_ENGINE_MAX_ROWS = 4 };
+
+typedef struct gdn_engine gdn_engine;
+
+/* [load] What is being done; done == total at its end. */
+typedef void (*gdn_engine_progress)(void *user, const char *what, uint64_t done, uint64_t total);
+
+typedef struct gdn_engine_options {
+    gdn *target;                  /* borrowed, must outlive the engine                                                     */
+    uint32_t dtype;               /* GDN_F32 or GDN_BF16; 0 = GDN_F32                                                      */
+    uint32_t segment;             /* tokens of one prefill launch, a multiple of 64; 0 = 2048                              */
+    bool woa;                     /* verify 4 rows by verify_woa; an error when the target refuses (lever gdn_woa = 1)     */
+    gdn_engine_progress progress; /* may be NULL */
+    void *user;
+} gdn_engine_options;
+
+/* Errors: of the files (model_config.h, safetensors.h), of the target (its guard by name), GDN_E_NOMEM. */
+gdn_status gdn_engine_load(const char *dir, const gdn_engine_options *opt, gdn_engine **out, gdn_text *err);
+void gdn_engine_free(gdn_engine *e); /* NULL is ignored */
+
+const gdn_model_config *gdn_engine_config(const gdn_engine *e);
+uint32_t gdn_engine_dtype(const gdn_engine *e);
+uint64_t gdn_engine_position(const gdn_engine *e); /* tokens in the state */
+uint64_t gdn_engine_bytes(const gdn_engine *e);    /* device memory taken */
+
+/* Forgets the sequence. */
+gdn_status gdn_engine_reset(gdn_engine *e, gdn_text *err);
+/* Appends n >= 1 tokens. logits: of the last token [vocab], or with `all` of every token [n][vocab]; NULL: not computed. */
+gdn_status gdn_engine_prefill(gdn_engine *e, const uint32_t *tokens, uint64_t n, bool all, float *logits, gdn_text *err);
+/* Appends one token by decode. */
+gdn_status gdn_engine_step(gdn_engine *e, uint32_t token, float *logits, gdn_text *err);
+/* Tries 1..4 tokens; logits [rows][vocab]. Must be followed by gdn_engine_accept (or reset). */
+gdn_status gdn_engine_verify(gdn_engine *e, const uint32_t *tokens, uint32_t rows, float *logits, gdn_text *err);
+/* Keeps the first n of the rows, 1..rows. */
+gdn_status gdn_engine_accept(gdn_engine *e, uint32_t n, gdn_text *err);
+
+/* The routes that have run since loading: operation, what explain says for its last counts, launches. */
+typedef void (*gdn_engine_route_fn)(void *user, const char *op, const gdn_route *route, uint64_t launches);
+gdn_status gdn_engine_routes(const gdn_engine *e, gdn_engine_route_fn each, void *user);
+
+#endif

@@ -1,0 +1,81 @@
+/* engine_internal.h - what the files of the engine share: weights, plans, buffers, the sequence. */
+#ifndef GDN_ENGINE_INTERNAL_H
+#define GDN_ENGINE_INTERNAL_H
+
+#include "arena.h"
+#include "checkpoint.h"
+#include "dense.h"
+#include "engine.h"
+
+enum { GDN__LOGIT_ROWS = 64 }; /* rows of logits made at a time */
+
+/* One plan of each; conv_fused twice, for the plain and the row-keeping form. */
+enum {
+    GDN__PLAN_CONV,
+    GDN__PLAN_CONV_ROWS,
+    GDN__PLAN_BA,
+    GDN__PLAN_PREFILL,
+    GDN__PLAN_DECODE,
+    GDN__PLAN_VERIFY,
+    GDN__PLAN_WOA,
+    GDN__PLAN_FOLD,
+    GDN__PLAN_CLEAR,
+    GDN__PLAN_NORM,
+    GDN__PLANS
+};
+
+typedef struct gdn__layer {
+    uint64_t norm1, norm2;                          /* f32, 1 + w                                    */
+    uint64_t qkvz, out, gate_up, down;              /* dense weights; qkvz rows ordered Q | K | V | Z */
+    uint64_t ba, conv, gdn_norm;                    /* activation type; ba rows as in the checkpoint */
+    uint64_t a_log, dt_bias;                        /* f32                                           */
+    uint64_t state, conv_state, hi, stash, engaged; /* the sequence                                  */
+} gdn__layer;
+
+/* Device buffers for one segment of rows. */
+typedef struct gdn__rows {
+    uint64_t x, h, qkvz, conv, gates, core, core_n, proj, gate_up, act;
+    uint64_t logits; /* f32 [GDN__LOGIT_ROWS][vocab] */
+} gdn__rows;
+
+/* The last counts a plan was launched with, and how often. */
+typedef struct gdn__used {
+    uint64_t launches;
+    uint32_t n;
+    uint32_t u32[3];
+} gdn__used;
+
+struct gdn_engine {
+    gdn *g;
+    gdn_model_config c;
+    uint32_t act, segment, max_rows;
+    bool woa;
+    gdn__arena mem;
+    const gdn__dense *dense;
+    void *dense_ctx;
+    gdn_hplan *plans[GDN__PLANS];
+    gdn__used used[GDN__PLANS];
+    uint64_t workspace;
+    uint64_t embed, head, final_norm;
+    gdn__layer *layers;
+    gdn__rows rows;
+    uint64_t accepted, na; /* device words: conv offset (int32), fold count (u32) */
+    bool shifted;          /* the conv window starts at *accepted                 */
+    bool broken;           /* a launch failed: reset first                        */
+    uint32_t pending;      /* rows of a verify that wait for accept               */
+    uint64_t position;
+};
+
+/* weights.c */
+gdn_status gdn__weights_load(gdn_engine *e, const gdn__checkpoint *ck, gdn_engine_progress progress, void *user, gdn_text *err);
+/* Row of the checkpoint's in_proj_qkvz (per key head [q | k | v x r | z x r]) that is row `row` of Q | K | V | Z. */
+uint32_t gdn__qkvz_source_row(uint32_t nk, uint32_t nv, uint32_t dim, uint32_t row);
+/* engine_plans.c */
+gdn_status gdn__plans_make(gdn_engine *e, gdn_text *err);
+gdn_status gdn__plan_launch(gdn_engine *e, uint32_t plan, uint32_t n_ptr, const uint64_t *ptr, uint32_t n_u32, const uint32_t *u32);
+/* engine_layer.c: how the rows of one forward pass go through the rule */
+enum { GDN__RUN_PREFILL, GDN__RUN_DECODE, GDN__RUN_VERIFY };
+gdn_status gdn__layer_run(gdn_engine *e, const gdn__layer *l, uint32_t rows, uint32_t how);
+gdn_status gdn__layer_fold(gdn_engine *e, const gdn__layer *l, uint32_t rows);
+
+#endif
