@@ -1,0 +1,92 @@
+/* text.c - caller-owned texts, allocation with a failure switch for tests, and "did you mean". */
+#include "host_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Atomic int32_t gdn__alloc_fail_in = -1;
+
+static void text_vadd(gdn_text *t, const char *fmt, va_list ap) {
+    const bool room = t->buf && t->len < t->cap;
+    const int n = vsnprintf(room ? t->buf + t->len : NULL, room ? (size_t)(t->cap - t->len) : 0, fmt, ap);
+    if (n > 0) t->len += (uint64_t)n;
+}
+
+void gdn__text_set(gdn_text *t, const char *fmt, ...) {
+    if (!t) return;
+    t->len = 0;
+    if (t->buf && t->cap) t->buf[0] = '\0';
+    va_list ap;
+    va_start(ap, fmt);
+    text_vadd(t, fmt, ap);
+    va_end(ap);
+}
+
+void gdn__text_add(gdn_text *t, const char *fmt, ...) {
+    if (!t) return;
+    va_list ap;
+    va_start(ap, fmt);
+    text_vadd(t, fmt, ap);
+    va_end(ap);
+}
+
+void *gdn__alloc(size_t bytes) {
+    if (atomic_load(&gdn__alloc_fail_in) >= 0 && atomic_fetch_sub(&gdn__alloc_fail_in, 1) == 0) return NULL;
+    return calloc(1, bytes ? bytes : 1);
+}
+
+char *gdn__copy(const char *text) {
+    const size_t n = strlen(text) + 1;
+    char *copy = gdn__alloc(n);
+    if (copy) memcpy(copy, text, n);
+    return copy;
+}
+
+char *gdn__format(const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    const int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    char *s = n < 0 ? NULL : gdn__alloc((size_t)n + 1);
+    if (!s) return NULL;
+    va_start(ap, fmt);
+    (void)vsnprintf(s, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    return s;
+}
+
+/* Levenshtein distance of two short words; what is longer than a row is far from everything. */
+static size_t distance(const char *a, const char *b) {
+    enum { ROW = 64 };
+    size_t row[ROW];
+    const size_t na = strlen(a), nb = strlen(b);
+    if (na >= ROW || nb >= ROW) return ROW;
+    for (size_t j = 0; j <= nb; j++) row[j] = j;
+    for (size_t i = 1; i <= na; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= nb; j++) {
+            const size_t substitute = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            size_t best = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+            if (substitute < best) best = substitute;
+            row[j] = best;
+        }
+    }
+    return row[nb];
+}
+
+const char *gdn__nearest(const char *word, const char *const *names, size_t n) {
+    const char *best = NULL;
+    size_t least = strlen(word) / 2 + 1; /* further away than half the word is no suggestion */
+    for (size_t i = 0; i < n; i++) {
+        const size_t d = distance(word, names[i]);
+        if (d < least) {
+            least = d;
+            best = names[i];
+        }
+    }
+    return best;
+}
