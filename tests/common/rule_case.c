@@ -106,11 +106,11 @@ static void make_inputs(rule_case *c) {
         c->vp = c->v.p;
     }
     c->o = guard_alloc(rows * vw * size);
-    guard_poison(&c->q);
-    guard_poison(&c->k);
-    guard_poison(&c->v);
-    guard_poison(&c->gb);
-    guard_poison(&c->o);
+    rc_poison_rows(c, &c->q);
+    rc_poison_rows(c, &c->k);
+    rc_poison_rows(c, &c->v);
+    rc_poison_rows(c, &c->gb);
+    rc_poison_rows(c, &c->o);
 }
 
 static void make_table(const rule_case *c, guard *tab, bool output, uint32_t entries) {
@@ -269,4 +269,13 @@ uint64_t rc_out_row_bytes(const rule_case *c) {
 }
 uint8_t *rc_out_row(const rule_case *c, uint32_t row) {
     return c->o.p + row * rc_out_row_bytes(c);
+}
+
+uint32_t rc_first_row(const rule_case *c) {
+    return c->s.sparse && c->start[0] > 64 ? c->start[0] - 64 : 0;
+}
+
+void rc_poison_rows(const rule_case *c, const guard *g) {
+    const uint64_t skip = c->buffer_rows ? g->bytes / c->buffer_rows * rc_first_row(c) : 0;
+    if (g->p) memset(g->p + skip, 0xFF, g->bytes - skip);
 }

@@ -41,6 +41,7 @@ typedef struct rc_spec {
     double b_lo, b_hi; /* range of beta: 0.05 .. 0.95                                                 */
     double norm;       /* length of q and k rows: 1; 10 with GDN_QK_L2NORM                            */
     float scale;
+    bool sparse; /* rows before the first sequence are left alone (virtual), but for the last 64     */
     uint64_t max_workspace, seed;
 } rc_spec;
 
@@ -59,10 +60,10 @@ typedef struct rule_case {
 
 enum { RC_UNTOUCHED = 0, RC_VALUE = 1, RC_ZERO = 2, RC_ANY = 3 };
 typedef struct rc_expect {
-    double *o;        /* [buffer_rows][nv][V] */
+    double *o;        /* [rows of all sequences][nv][V] */
     uint8_t *row;     /* [buffer_rows] RC_*   */
     double *state;    /* [batch][nv][K][V]    */
-    uint8_t *written; /* [batch]              */
+    uint8_t *written; /* [batch] 0, 1, RC_ANY: written, not judged */
     double *hi;       /* [batch][cap][nv][K][V] after each row or checkpoint; NULL when there is none */
     uint32_t hi_cap;
     uint32_t *hi_n; /* [batch] */
@@ -107,5 +108,7 @@ float *rc_gate(const rule_case *c, uint32_t row, uint32_t head);
 float *rc_beta(const rule_case *c, uint32_t row, uint32_t head);
 uint8_t *rc_out_row(const rule_case *c, uint32_t row);
 uint64_t rc_out_row_bytes(const rule_case *c);
+uint32_t rc_first_row(const rule_case *c);               /* 0; sparse: the first row that is poisoned and looked at */
+void rc_poison_rows(const rule_case *c, const guard *g); /* from that row on */
 
 #endif

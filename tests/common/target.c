@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *target_woa = "1";
 static gdn *handle;
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 static char log_text[1 << 16];
@@ -27,6 +28,11 @@ gdn *target(void) {
     const char *name = getenv("GDN_TEST_TARGET");
     opt.target = name ? name : "cpu";
     opt.log = keep_line;
+    const gdn_setting woa = { "gdn_woa", target_woa };
+    if (target_woa) {
+        opt.settings = &woa;
+        opt.n_settings = 1;
+    }
     if (!getenv("GDN_PLUGIN_PATH")) opt.plugin_path = GDN_PLUGIN_DIR;
     const gdn_status s = gdn_open(&opt, &handle, &err);
     if (s != GDN_OK) {
