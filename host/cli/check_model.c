@@ -1,0 +1,271 @@
+/* check_model.c - recorded text through a checkpoint: every byte is fed as recorded, and the best next one compared.
+ *
+ * Two passes a case: the prompt by prefill and then token by token through decode; and prompt and text in one prefill. The
+ * difference of the first step's logits is printed too. replay is {"cases": [{"prompt", "dtype": "float32" | "bfloat16",
+ * "tokens": [bytes], "top2_gap": [..], "first_logits": [..]}]}; only the cases of the dtype asked for are used. */
+#include "check.h"
+#include "engine.h"
+#include "model_config.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_REPLAY = 256 << 20 };
+static const double bf16_gap = 0.5; /* a bf16 run may differ below it */
+
+typedef struct replay_case {
+    uint32_t *tokens; /* prompt, then the recorded text */
+    double *gap;      /* one a recorded token           */
+    float *first;     /* vocab; NULL: not recorded      */
+    uint64_t n_prompt, n;
+    const char *prompt;
+} replay_case;
+
+/* Steps compared, mismatches, and the largest recorded gap at one. */
+typedef struct pass {
+    uint64_t steps, wrong;
+    double worst_gap;
+} pass;
+
+typedef struct totals {
+    uint64_t cases;
+    pass decode, prefill;
+    double first_diff;
+} totals;
+
+/* ---- the recording ---- */
+
+static void case_free(replay_case *k) {
+    free(k->tokens);
+    free(k->gap);
+    free(k->first);
+    *k = (replay_case) { 0 };
+}
+
+static bool numbers(const json_t *a, uint64_t n) {
+    if (!json_is_array(a) || json_array_size(a) != n) return false;
+    for (size_t i = 0; i < n; i++)
+        if (!json_is_number(json_array_get(a, i))) return false;
+    return true;
+}
+
+static bool tokens_fit(const json_t *a, uint32_t vocab) {
+    if (!json_is_array(a) || !json_array_size(a)) return false;
+    for (size_t i = 0; i < json_array_size(a); i++) {
+        const json_t *v = json_array_get(a, i);
+        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= (json_int_t)vocab) return false;
+    }
+    return true;
+}
+
+/* NULL, or what is wrong with the case. */
+static const char *case_read(const json_t *j, uint32_t vocab, replay_case *k) {
+    const json_t *prompt = json_object_get(j, "prompt"), *tokens = json_object_get(j, "tokens"), *gap = json_object_get(j, "top2_gap"),
+                 *first = json_object_get(j, "first_logits");
+    if (!json_is_string(prompt) || !json_string_length(prompt)) return "prompt is missing, empty or not a string";
+    if (!tokens_fit(tokens, vocab)) return "tokens is missing, empty or holds something outside the vocabulary";
+    k->n = json_array_size(tokens);
+    k->n_prompt = json_string_length(prompt);
+    k->prompt = json_string_value(prompt);
+    if (!numbers(gap, k->n)) return "top2_gap is not one number a token";
+    if (first && !numbers(first, vocab)) return "first_logits is not one number a vocabulary entry";
+    k->tokens = malloc((size_t)(k->n_prompt + k->n) * sizeof *k->tokens);
+    k->gap = malloc((size_t)k->n * sizeof *k->gap);
+    k->first = first ? malloc(vocab * sizeof *k->first) : NULL;
+    if (!k->tokens || !k->gap || (first && !k->first)) return "out of memory";
+    for (uint64_t i = 0; i < k->n_prompt; i++) k->tokens[i] = (unsigned char)k->prompt[i];
+    for (uint64_t i = 0; i < k->n; i++) {
+        k->tokens[k->n_prompt + i] = (uint32_t)json_integer_value(json_array_get(tokens, i));
+        k->gap[i] = json_number_value(json_array_get(gap, i));
+    }
+    for (uint32_t i = 0; first && i < vocab; i++) k->first[i] = (float)json_number_value(json_array_get(first, i));
+    return NULL;
+}
+
+/* ---- comparing ---- */
+
+static uint32_t best_of(const float *logits, uint32_t n) {
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+static void compare(pass *p, const replay_case *k, uint64_t step, const float *logits, uint32_t vocab) {
+    p->steps++;
+    if (best_of(logits, vocab) == k->tokens[k->n_prompt + step] && !isnan(logits[0])) return;
+    p->wrong++;
+    if (k->gap[step] > p->worst_gap) p->worst_gap = k->gap[step];
+}
+
+static gdn_status by_decode(gdn_engine *e, const replay_case *k, float *logits, pass *p, double *first_diff, gdn_text *err) {
+    const uint32_t vocab = gdn_engine_config(e)->vocab;
+    gdn_status s = gdn_engine_reset(e, err);
+    if (s == GDN_OK) s = gdn_engine_prefill(e, k->tokens, k->n_prompt, false, logits, err);
+    for (uint32_t i = 0; s == GDN_OK && k->first && i < vocab; i++) {
+        const double d = fabs((double)logits[i] - (double)k->first[i]);
+        if (!(d <= *first_diff)) *first_diff = d; /* a NaN stays */
+    }
+    for (uint64_t i = 0; s == GDN_OK && i < k->n; i++) {
+        compare(p, k, i, logits, vocab);
+        if (i + 1 < k->n) s = gdn_engine_step(e, k->tokens[k->n_prompt + i], logits, err);
+    }
+    return s;
+}
+
+static gdn_status by_prefill(gdn_engine *e, const replay_case *k, pass *p, gdn_text *err) {
+    const uint32_t vocab = gdn_engine_config(e)->vocab;
+    const uint64_t n = k->n_prompt + k->n - 1;
+    float *logits = malloc((size_t)n * vocab * sizeof *logits);
+    if (!logits) return GDN_E_NOMEM;
+    gdn_status s = gdn_engine_reset(e, err);
+    if (s == GDN_OK) s = gdn_engine_prefill(e, k->tokens, n, true, logits, err);
+    for (uint64_t i = 0; s == GDN_OK && i < k->n; i++) compare(p, k, i, logits + (k->n_prompt - 1 + i) * vocab, vocab);
+    free(logits);
+    return s;
+}
+
+/* JSON has no NaN: null. */
+static json_t *real_or_null(double v) {
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+static void print_case(const cli_common *c, const replay_case *k, const totals *t, json_t *list) {
+    if (c->json) {
+        json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:I,s:f,s:f,s:o}", "prompt", k->prompt, "steps", (json_int_t)t->decode.steps,
+                                              "decode_mismatches", (json_int_t)t->decode.wrong, "prefill_mismatches",
+                                              (json_int_t)t->prefill.wrong, "decode_gap", t->decode.worst_gap, "prefill_gap",
+                                              t->prefill.worst_gap, "first_logits_difference", real_or_null(t->first_diff)));
+        return;
+    }
+    char shown[33];
+    size_t n = 0;
+    for (; n < sizeof shown - 1 && k->prompt[n]; n++) shown[n] = (unsigned char)k->prompt[n] < 0x20 ? ' ' : k->prompt[n];
+    shown[n] = 0;
+    printf("%-32s %llu steps, mismatches: decode %llu (gap %.4g), prefill %llu (gap %.4g); first logits differ by %.2e\n", shown,
+           (unsigned long long)t->decode.steps, (unsigned long long)t->decode.wrong, t->decode.worst_gap,
+           (unsigned long long)t->prefill.wrong, t->prefill.worst_gap, t->first_diff);
+}
+
+static void add_pass(pass *to, const pass *from) {
+    to->steps += from->steps;
+    to->wrong += from->wrong;
+    if (from->worst_gap > to->worst_gap) to->worst_gap = from->worst_gap;
+}
+
+/* ---- the whole replay ---- */
+
+static bool run_case(const cli_common *c, gdn_engine *e, const json_t *j, size_t index, const char *file, totals *sum, json_t *list) {
+    char buf[300] = "";
+    gdn_text err = { buf, sizeof buf, 0 };
+    const uint32_t vocab = gdn_engine_config(e)->vocab;
+    replay_case k = { 0 };
+    totals t = { 0 };
+    bool ok = false;
+    float *logits = malloc(vocab * sizeof *logits);
+    const char *why = logits ? case_read(j, vocab, &k) : "out of memory";
+    if (why) {
+        cli_error(c, "%s: case %zu: %s", file, index, why);
+    } else {
+        gdn_status s = by_decode(e, &k, logits, &t.decode, &t.first_diff, &err);
+        if (s == GDN_OK) s = by_prefill(e, &k, &t.prefill, &err);
+        ok = s == GDN_OK;
+        if (!ok) cli_error(c, "case %zu: %s", index, buf[0] ? buf : gdn_status_text(s));
+    }
+    if (ok) {
+        print_case(c, &k, &t, list);
+        add_pass(&sum->decode, &t.decode);
+        add_pass(&sum->prefill, &t.prefill);
+        if (!(t.first_diff <= sum->first_diff)) sum->first_diff = t.first_diff;
+        sum->cases++;
+    }
+    case_free(&k);
+    free(logits);
+    return ok;
+}
+
+static bool good(const pass *p, uint32_t dtype) {
+    return p->wrong == 0 || (dtype == GDN_BF16 && p->worst_gap < bf16_gap);
+}
+
+static int verdict(const cli_common *c, const totals *t, uint32_t dtype, json_t *list) {
+    const bool ok = good(&t->decode, dtype) && good(&t->prefill, dtype) && !isnan(t->first_diff);
+    const char *rule = dtype == GDN_BF16 ? "mismatches only at gaps below 0.5" : "no mismatch";
+    if (c->json) {
+        cli_print_json(json_pack("{s:i,s:s,s:s,s:I,s:I,s:I,s:f,s:f,s:o,s:s,s:b,s:o}", "schema", 1, "command", "check", "dtype",
+                                 dtype == GDN_BF16 ? "bf16" : "f32", "steps", (json_int_t)t->decode.steps, "decode_mismatches",
+                                 (json_int_t)t->decode.wrong, "prefill_mismatches", (json_int_t)t->prefill.wrong, "decode_gap",
+                                 t->decode.worst_gap, "prefill_gap", t->prefill.worst_gap, "first_logits_difference",
+                                 real_or_null(t->first_diff), "rule", rule, "ok", ok, "cases", list));
+    } else {
+        printf("%s: decode %llu of %llu right (largest gap at a mismatch %.4g), prefill %llu of %llu (%.4g); first logits within %.2e\n",
+               dtype == GDN_BF16 ? "bf16" : "f32", (unsigned long long)(t->decode.steps - t->decode.wrong),
+               (unsigned long long)t->decode.steps, t->decode.worst_gap, (unsigned long long)(t->prefill.steps - t->prefill.wrong),
+               (unsigned long long)t->prefill.steps, t->prefill.worst_gap, t->first_diff);
+        printf("%s (asked: %s)\n", ok ? "ok" : "NOT ok", rule);
+    }
+    return ok ? CLI_OK : CLI_NO;
+}
+
+static int replay(const cli_common *c, gdn_engine *e, const json_t *root, const char *file, uint32_t dtype) {
+    const json_t *cases = json_object_get(root, "cases");
+    const char *want = dtype == GDN_BF16 ? "bfloat16" : "float32";
+    json_t *list = json_array();
+    totals sum = { 0 };
+    bool ok = json_is_array(cases);
+    if (!ok) cli_error(c, "%s: cases is missing or not an array", file);
+    for (size_t i = 0; ok && i < json_array_size(cases); i++) {
+        const json_t *j = json_array_get(cases, i);
+        const char *kind = json_string_value(json_object_get(j, "dtype"));
+        if (!kind) {
+            cli_error(c, "%s: case %zu: dtype is missing or not a string", file, i);
+            ok = false;
+        } else if (!strcmp(kind, want)) {
+            ok = run_case(c, e, j, i, file, &sum, list);
+        }
+    }
+    if (ok && !sum.cases) {
+        cli_error(c, "%s: no case with dtype %s", file, want);
+        ok = false;
+    }
+    if (ok) return verdict(c, &sum, dtype, list);
+    json_decref(list);
+    return CLI_NO;
+}
+
+static void on_load(void *user, const char *what, uint64_t done, uint64_t total) {
+    (void)user;
+    cli_progress(what, done, total);
+}
+
+static json_t *read_json(const cli_common *c, const char *file) {
+    char buf[300] = "", *bytes = NULL;
+    gdn_text err = { buf, sizeof buf, 0 };
+    uint64_t size = 0;
+    if (gdn__read_file(file, MAX_REPLAY, &bytes, &size, &err) != GDN_OK) {
+        cli_error(c, "%s", buf);
+        return NULL;
+    }
+    json_error_t je;
+    json_t *root = json_loadb(bytes, (size_t)size, JSON_REJECT_DUPLICATES, &je);
+    if (!root) cli_error(c, "%s: line %d: not JSON: %s", file, je.line, je.text);
+    free(bytes);
+    return root;
+}
+
+int cli_check_model(const cli_common *c, const char *dir, const char *file, uint32_t dtype) {
+    if (!dtype) dtype = GDN_F32;
+    char buf[600] = "";
+    gdn_text err = { buf, sizeof buf, 0 };
+    gdn_engine *e = NULL;
+    int rc = CLI_NO;
+    json_t *root = read_json(c, file);
+    gdn *g = root ? cli_open(c) : NULL;
+    const gdn_engine_options opt = { .target = g, .dtype = dtype, .progress = on_load };
+    if (g && gdn_engine_load(dir, &opt, &e, &err) != GDN_OK) cli_error(c, "%s", buf);
+    if (e) rc = replay(c, e, root, file, dtype);
+    gdn_engine_free(e);
+    gdn_close(g);
+    json_decref(root);
+    return rc;
+}
