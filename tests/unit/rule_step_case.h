@@ -252,16 +252,19 @@ static inline void ref_row(const step_case *t, size_t row, uint32_t h, double *S
     double g = t->gb[row * t->c.gb_stride + h];
     if (s->log_gate) g = exp(g);
     g = g < 1e-6 ? 1e-6 : g > 1 - 1e-6 ? 1 - 1e-6 : g;
+    const double beta = t->gb[row * t->c.gb_stride + s->nv + h];
+    double u[128] = { 0 };
+    for (size_t j = 0; j < d; j++)
+        for (size_t v = 0; v < d; v++) u[v] += g * S[j * d + v] * k[j];
     for (size_t v = 0; v < d; v++) {
-        double hk = 0, sum = 0;
-        for (size_t j = 0; j < d; j++) hk += g * S[j * d + v] * k[j];
-        const double u = t->gb[row * t->c.gb_stride + s->nv + h] * (act_get(t, t->act, at + (2 * s->nk + h) * d + v) - hk);
-        for (size_t j = 0; j < d; j++) {
-            S[j * d + v] = g * S[j * d + v] + k[j] * u;
-            sum += S[j * d + v] * q[j];
-        }
-        o[v] = sum * (double)t->c.scale;
+        u[v] = beta * (act_get(t, t->act, at + (2 * s->nk + h) * d + v) - u[v]);
+        o[v] = 0;
     }
+    for (size_t j = 0; j < d; j++)
+        for (size_t v = 0; v < d; v++) {
+            S[j * d + v] = g * S[j * d + v] + k[j] * u[v];
+            o[v] += S[j * d + v] * q[j] * (double)t->c.scale;
+        }
 }
 
 /* Largest difference over largest reference value; a NaN counts as infinite. */
