@@ -1,17 +1,19 @@
 /* host_internal.h - what the files of libgdn share; nothing of it is exported.
  *
- *   text.c          caller-owned texts, allocation, nearest name      log.c            level filter, once-flags
+ *   text.c          caller-owned texts, allocation                    log.c            level filter, once-flags
+ *   nearest.c       did you mean                                      names.c          statuses, operations
  *   environment.c   the environment, copied once a process            lever_grammar.c  one value against one grammar
  *   ini_read.c      one settings file                                 conf_files.c     which files, and their cache
  *   lever_set.c     all sources put together, public reading          search.c         folders and file names
  *   elf_check.c     is this file a plugin for this machine            negotiate.c      identity and table
  *   loader.c        dlopen, dlclose, by path and by name              choose.c         name, path or auto to a plugin
  *   host_backend.c  memory of the host                                generation.c     plugin + context, counted
- *   open.c hplan.c memory.c targets.c names.c                         the rest of gdn.h */
+ *   open.c hplan.c memory.c targets.c                                  the rest of gdn.h */
 #ifndef GDN_HOST_INTERNAL_H
 #define GDN_HOST_INTERNAL_H
 
 #include "gdn.h"
+#include "nearest.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,8 +28,6 @@ void *gdn__alloc(size_t bytes);
 char *gdn__copy(const char *text);
 char *gdn__format(const char *fmt, ...) GDN__PRINTF(1, 2);
 extern _Atomic int32_t gdn__alloc_fail_in; /* allocations until one fails; negative: never. Only tests write it. */
-/* The name closest to word, or NULL when none is close. */
-const char *gdn__nearest(const char *word, const char *const *names, size_t n);
 
 /* ---- log.c ---- */
 typedef struct gdn__log {

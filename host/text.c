@@ -1,4 +1,4 @@
-/* text.c - caller-owned texts, allocation with a failure switch for tests, and "did you mean". */
+/* text.c - caller-owned texts, and allocation with a failure switch for tests. */
 #include "host_internal.h"
 
 #include <stdarg.h>
@@ -55,38 +55,4 @@ char *gdn__format(const char *fmt, ...) {
     (void)vsnprintf(s, (size_t)n + 1, fmt, ap);
     va_end(ap);
     return s;
-}
-
-/* Levenshtein distance of two short words; what is longer than a row is far from everything. */
-static size_t distance(const char *a, const char *b) {
-    enum { ROW = 64 };
-    size_t row[ROW];
-    const size_t na = strlen(a), nb = strlen(b);
-    if (na >= ROW || nb >= ROW) return ROW;
-    for (size_t j = 0; j <= nb; j++) row[j] = j;
-    for (size_t i = 1; i <= na; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= nb; j++) {
-            const size_t substitute = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            size_t best = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-            if (substitute < best) best = substitute;
-            row[j] = best;
-        }
-    }
-    return row[nb];
-}
-
-const char *gdn__nearest(const char *word, const char *const *names, size_t n) {
-    const char *best = NULL;
-    size_t least = strlen(word) / 2 + 1; /* further away than half the word is no suggestion */
-    for (size_t i = 0; i < n; i++) {
-        const size_t d = distance(word, names[i]);
-        if (d < least) {
-            least = d;
-            best = names[i];
-        }
-    }
-    return best;
 }

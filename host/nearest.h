@@ -1,0 +1,10 @@
+/* nearest.h - "did you mean": the name closest to a word. Used by libgdn and by the command. */
+#ifndef GDN_NEAREST_H
+#define GDN_NEAREST_H
+
+#include <stddef.h>
+
+/* NULL when none of the n names is close. */
+const char *gdn__nearest(const char *word, const char *const *names, size_t n);
+
+#endif
