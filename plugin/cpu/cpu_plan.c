@@ -5,17 +5,30 @@
 #include <string.h>
 #include <unistd.h>
 
-/* X(OP, name): operations whose code exists per instruction set, and those with one form. */
-#define CPU_ENTRIES(X)                                                                                                                     \
+/* X(OP, name): operations whose code exists once per instruction set, and those with one form. */
+#define CPU_BY_ISA(X)                                                                                                                      \
     X(CONV1D, "causal_conv1d")                                                                                                             \
-    X(CONV_FUSED, "conv_silu_split_l2norm") X(GATES, "gates") X(BA_GATES, "ba_gates") X(BA_GEMV, "ba_gemv") X(PREFILL, "prefill")          \
-        X(DECODE, "decode") X(VERIFY, "verify") X(VERIFY_WOA, "verify_woa") X(FOLD, "fold") X(FLAG_CLEAR, "flag_clear")                    \
-            X(NORM, "gated_rmsnorm") X(STATE_COPY, "state_copy") X(STATE_ZERO, "state_zero") X(W4A4_QUANT, "w4a4_quant_rows")              \
-                X(W4A4_GEMV, "w4a4_gemv_mx")
+    X(CONV_FUSED, "conv_silu_split_l2norm")                                                                                                \
+    X(BA_GATES, "ba_gates")                                                                                                                \
+    X(BA_GEMV, "ba_gemv")                                                                                                                  \
+    X(PREFILL, "prefill")                                                                                                                  \
+    X(DECODE, "decode")                                                                                                                    \
+    X(VERIFY, "verify")                                                                                                                    \
+    X(VERIFY_WOA, "verify_woa")                                                                                                            \
+    X(FOLD, "fold")                                                                                                                        \
+    X(NORM, "gated_rmsnorm")
+#define CPU_PLAIN(X)                                                                                                                       \
+    X(GATES, "gates")                                                                                                                      \
+    X(FLAG_CLEAR, "flag_clear")                                                                                                            \
+    X(STATE_COPY, "state_copy")                                                                                                            \
+    X(STATE_ZERO, "state_zero")                                                                                                            \
+    X(W4A4_QUANT, "w4a4_quant_rows")                                                                                                       \
+    X(W4A4_GEMV, "w4a4_gemv_mx")
 
 const char *cpu_entry(uint32_t op, uint32_t isa) {
-#define NAMES_(OP, name) [GDN_OP_##OP] = { "gdn_cpu_" name "_base", "gdn_cpu_" name "_avx2", "gdn_cpu_" name "_avx512" },
-    static const char *const names[GDN_OP_COUNT_][GDN_CPU_ISAS] = { CPU_ENTRIES(NAMES_) };
+#define BY_ISA_(OP, name) [GDN_OP_##OP] = { "gdn_cpu_" name "_base", "gdn_cpu_" name "_avx2", "gdn_cpu_" name "_avx512" },
+#define PLAIN_(OP, name)  [GDN_OP_##OP] = { "gdn_cpu_" name, "gdn_cpu_" name, "gdn_cpu_" name },
+    static const char *const names[GDN_OP_COUNT_][GDN_CPU_ISAS] = { CPU_BY_ISA(BY_ISA_) CPU_PLAIN(PLAIN_) };
     return op < GDN_OP_COUNT_ && isa < GDN_CPU_ISAS ? names[op][isa] : NULL;
 }
 
