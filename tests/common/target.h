@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+extern const char *target_woa;  /* the lever gdn_woa at the first use: "1"; set it to NULL in main to leave it unset */
 gdn *target(void);              /* opened at the first use; GDN_TEST_TARGET, else "cpu" */
 int target_setup(void **state); /* group fixtures for cmocka */
 int target_teardown(void **state);
