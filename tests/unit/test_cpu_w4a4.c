@@ -1,0 +1,555 @@
+/* test_cpu_w4a4.c - gdn_cpu_w4a4_quant and gdn_cpu_w4a4_gemv called directly.
+ *
+ * Quantiser: against a search over all codes for the nearest value. Projection: against the instruction's model in 64-bit
+ * integers, on plain (row-major) codes; also against f64. Everything is compared bit for bit. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <omp.h>
+
+#include "cpu_kernels.h"
+#include "gdn_op_w4a4.h"
+#include "guard.h"
+#include "numeric.h"
+
+/* ---- formats, from their definitions ---- */
+static const double e2m1_value[8] = { 0, 0.5, 1, 1.5, 2, 3, 4, 6 };
+static double e2m1(uint32_t code) {
+    return (code & 8 ? -1 : 1) * e2m1_value[code & 7];
+}
+static double ue4m3(uint32_t b) {
+    return (b & 0x7f) == 0x7f ? (double)NAN : b & 0x78 ? ldexp(8 + (b & 7), (int)(b >> 3 & 15) - 10) : ldexp(b & 7, -9);
+}
+
+/* Nearest of codes 0..last by distance, ties to the even code. Exact: all differences are of f32 values close together. */
+static uint32_t nearest(double x, double (*value)(uint32_t), uint32_t last) {
+    uint32_t best = 0;
+    for (uint32_t i = 1; i <= last; i++) {
+        const double d = fabs(value(i) - x), e = fabs(value(best) - x);
+        if (d < e || (d == e && i % 2 == 0)) best = i;
+    }
+    return best;
+}
+
+typedef struct plain { /* row-major codes and scales */
+    uint8_t *code, *scale;
+    float *ag;
+} plain;
+
+static void slow_quant(const double *x, uint32_t K, uint8_t *code, uint8_t *scale, float *ag) {
+    float amax = 0;
+    bool bad = false;
+    for (uint32_t k = 0; k < K; k++) {
+        bad |= !isfinite(x[k]);
+        amax = fmaxf(amax, fabsf((float)x[k]));
+    }
+    *ag = bad ? NAN : amax > 0 ? amax / 2688.0f : 1.0f;
+    memset(code, 0, K);
+    memset(scale, 0, K / 16);
+    for (uint32_t g = 0; g < K / 16 && !bad; g++) {
+        float gm = 0;
+        for (uint32_t i = 0; i < 16; i++) gm = fmaxf(gm, fabsf((float)x[g * 16 + i]));
+        const float want = gm / 6.0f / *ag;
+        scale[g] = (uint8_t)nearest((double)want, ue4m3, 0x7e);
+        const float step = (float)ue4m3(scale[g]) * *ag;
+        for (uint32_t i = 0; i < 16 && scale[g]; i++) {
+            const float q = (float)x[g * 16 + i] / step;
+            const uint32_t c = nearest((double)fabsf(q), e2m1, 7);
+            code[g * 16 + i] = (uint8_t)(c && q < 0 ? c | 8 : c);
+        }
+    }
+}
+
+/* ---- the storage order, in the words of its definition ---- */
+static uint64_t code_at(uint32_t K, uint32_t m, uint32_t k, uint32_t *shift) {
+    const uint32_t c = k / 128, b = k % 128 / 16, h = k % 16 / 8, p = b / 4, s = b % 4 / 2, j = b % 2, n = m % 8, nch = K / 128;
+    *shift = k % 2 * 4;
+    return (((uint64_t)(m / 8) * nch + c) * 32 + 4 * n + 2 * p + h) * 16 + (2 * j + s) * 4 + k % 8 / 2;
+}
+static uint64_t scale_at(uint32_t K, uint32_t m, uint32_t g) {
+    const uint32_t c = g / 8, b = g % 8, p = b / 4, s = b % 4 / 2, j = b % 2, n = m % 8, nch = K / 128;
+    return (((uint64_t)(m / 8) * nch + c) * 8 + n) * 8 + 4 * j + 2 * s + p;
+}
+
+/* ---- the instruction in integers: one MMA, one output ---- */
+static void scale_parts(uint8_t b, int *m, int *e) {
+    const int x = b >> 3 & 15;
+    *m = (b & 7) + (x ? 8 : 0);
+    *e = x ? x - 7 : *m ? -6 : -126;
+}
+static float ref_mma(float C, const int dot[4], const uint8_t sa[4], const uint8_t sb[4]) {
+    uint32_t u;
+    memcpy(&u, &C, 4);
+    const int ex = (int)(u >> 23 & 255), ec = ex ? ex - 127 : -126;
+    const int64_t mc = (int64_t)(u & 0x7fffff) | (ex ? 0x800000 : 0);
+    if (C != C) return C;
+    int mx = ec, e[4];
+    int64_t num[4], sum = 0;
+    for (int b = 0; b < 4; b++) {
+        int m0, e0, m1, e1;
+        if ((sa[b] & 0x7f) == 0x7f || (sb[b] & 0x7f) == 0x7f) return NAN;
+        scale_parts(sa[b], &m0, &e0);
+        scale_parts(sb[b], &m1, &e1);
+        num[b] = (int64_t)dot[b] * m0 * m1, e[b] = e0 + e1;
+        mx = e[b] > mx ? e[b] : mx;
+    }
+    for (int b = 0; b < 5; b++) { /* units of 2^(mx-35) */
+        const int64_t v = b < 4 ? llabs(num[b]) : mc;
+        const int sh = b < 4 ? 27 + e[b] - mx : 12 + ec - mx;
+        const int64_t t = sh >= 0 ? v << sh : sh > -63 ? v >> -sh : 0;
+        sum += (b < 4 ? num[b] < 0 : (u >> 31) != 0) ? -t : t;
+    }
+    int64_t a = llabs(sum);
+    int drop = 0;
+    while (a >> drop >= (1 << 24)) drop++;
+    a = a >> drop << drop;
+    return (float)ldexp((double)(sum < 0 ? -a : a), mx - 35);
+}
+
+static int twice(uint8_t c) {
+    return (int)(2 * e2m1(c));
+}
+
+static float ref_acc(const plain *A, uint32_t m, const plain *B, uint32_t n, uint32_t K) {
+    float partial[8] = { 0 }, total = 0;
+    for (uint32_t c = 0; c < K / 128; c++)
+        for (uint32_t j = 0; j < 2; j++) {
+            int dot[4] = { 0 };
+            uint8_t sa[4], sb[4];
+            for (uint32_t i = 0; i < 4; i++) {
+                const uint64_t g = c * 8 + 2 * i + j;
+                for (uint32_t k = 0; k < 16; k++)
+                    dot[i] += twice(A->code[(uint64_t)m * K + g * 16 + k]) * twice(B->code[(uint64_t)n * K + g * 16 + k]);
+                sa[i] = A->scale[(uint64_t)m * (K / 16) + g], sb[i] = B->scale[(uint64_t)n * (K / 16) + g];
+            }
+            partial[c % 8] = ref_mma(partial[c % 8], dot, sb, sa);
+        }
+    for (int w = 0; w < 8; w++) total += partial[w];
+    return total;
+}
+
+static plain plain_alloc(uint32_t rows, uint32_t K) {
+    const plain p = { calloc((size_t)rows * K, 1), calloc((size_t)rows * (K / 16), 1), calloc(rows, sizeof(float)) };
+    assert_true(p.code && p.scale && p.ag);
+    return p;
+}
+static void plain_free(plain *p) {
+    free(p->code);
+    free(p->scale);
+    free(p->ag);
+}
+
+/* ---- quantiser ---- */
+static uint64_t wrong_rows(const gdn_cpu_w4a4 *c, const plain *want) {
+    uint64_t bad = 0;
+    for (uint32_t m = 0; m < c->M; m++) {
+        for (uint32_t k = 0; k < c->K; k++) {
+            uint32_t shift;
+            const uint64_t at = code_at(c->K, m, k, &shift);
+            bad += (c->aq[at] >> shift & 15) != want->code[(uint64_t)m * c->K + k];
+        }
+        for (uint32_t g = 0; g < c->K / 16; g++) bad += c->as[scale_at(c->K, m, g)] != want->scale[(uint64_t)m * (c->K / 16) + g];
+        bad += (isnan(want->ag[m]) ? !isnan(c->ag[m]) : memcmp(&c->ag[m], &want->ag[m], 4) != 0) ? 1 : 0;
+    }
+    return bad;
+}
+
+/* A: M rows of K, `gap` elements apart. Checks bytes, thread counts, untouched rows past M, and a control. */
+static void check_quant(const double *A, uint32_t M, uint32_t K, uint32_t gap, bool f32) {
+    const uint32_t type = f32 ? GDN_F32 : GDN_BF16, stride = K + gap;
+    guard a = guard_alloc(((uint64_t)(M - 1) * stride + K) * num_size(type)), aq = guard_alloc(GDN_W4A4_AQ_BYTES(M, K));
+    guard as = guard_alloc(GDN_W4A4_AS_BYTES(M, K)), ag = guard_alloc(M * 4u), kept = { 0 };
+    plain want = plain_alloc(M, K);
+    double *const seen = calloc(K, sizeof *seen);
+    assert_non_null(seen);
+    guard_poison(&a);
+    for (uint32_t m = 0; m < M; m++) {
+        for (uint32_t k = 0; k < K; k++) {
+            num_put(a.p, type, (uint64_t)m * stride + k, A[(uint64_t)m * K + k]);
+            seen[k] = num_get(a.p, type, (uint64_t)m * stride + k);
+        }
+        slow_quant(seen, K, want.code + (uint64_t)m * K, want.scale + (uint64_t)m * (K / 16), want.ag + m);
+    }
+    const gdn_cpu_w4a4 c = {
+        .A = a.p, .aq = aq.p, .as = as.p, .ag = (float *)(void *)ag.p, .M = M, .K = K, .a_stride = stride, .f32 = f32
+    };
+    for (int threads = 1; threads <= 3; threads += 2) {
+        guard_poison(&aq);
+        guard_poison(&as);
+        guard_poison(&ag);
+        omp_set_num_threads(threads);
+        gdn_cpu_w4a4_quant(&c);
+        if (!kept.p) kept = guard_copy(&aq);
+        assert_memory_equal(kept.p, aq.p, aq.bytes);
+    }
+    assert_int_equal(wrong_rows(&c, &want), 0);
+    for (uint32_t m = M; m < (M + 7) / 8 * 8; m++) {
+        uint32_t shift;
+        for (uint32_t k = 0; k < K; k++) assert_int_equal(aq.p[code_at(K, m, k, &shift)], 0xff);
+        for (uint32_t g = 0; g < K / 16; g++) assert_int_equal(as.p[scale_at(K, m, g)], 0xff);
+    }
+    as.p[0] ^= 1; /* control */
+    assert_int_equal(wrong_rows(&c, &want), 1);
+    guard *const all[] = { &a, &aq, &as, &ag, &kept };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        assert_true(guard_ok(all[i]));
+        guard_free(all[i]);
+    }
+    free(seen);
+    plain_free(&want);
+}
+
+static void test_quant_random(void **state) {
+    (void)state;
+    enum { M = 11, K = 384 };
+    rng r = { 1 };
+    static double A[M * K];
+    for (uint32_t round = 0; round < 12; round++) {
+        for (uint32_t i = 0; i < M * K; i++) /* block sizes from far below the row's largest (scale 0, subnormal) up to it */
+            A[i] = rng_uniform(&r, -1, 1) * exp2(-(double)((i / 16 * 2654435761u + round) % 22)) * (i % 997 == 5 ? 100 : 1);
+        check_quant(A, round % 2 ? M : 8, K, round % 3 * 5, round % 2);
+    }
+}
+
+/* Every decision point of the codes (scale 1 row factor 1: amax = 2688 in a block of its own), and both neighbours. */
+static void test_quant_boundaries(void **state) {
+    (void)state;
+    enum { K = 128 };
+    static const double point[8] = { 0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, 7.0 };
+    static const uint8_t tie[8] = { 0, 2, 2, 4, 4, 6, 6, 7 };
+    double A[K] = { 0 };
+    A[0] = 2688;
+    for (int i = 0; i < 8; i++) A[16 + i] = point[i] == 7.0 ? 6 : point[i], A[24 + i] = -A[16 + i];
+    for (int i = 0; i < 7; i++) A[32 + i] = point[i] * (1 + 0x1p-7), A[40 + i] = -point[i] * (1 - 0x1p-8);
+    A[39] = 6;
+    check_quant(A, 1, K, 0, true);
+    check_quant(A, 1, K, 0, false);
+    float in[K];
+    for (int i = 0; i < K; i++) in[i] = (float)A[i];
+    uint8_t aq[8 * 64], as[64];
+    float ag;
+    const gdn_cpu_w4a4 c = { .A = in, .aq = aq, .as = as, .ag = &ag, .M = 1, .K = K, .a_stride = K, .f32 = true };
+    gdn_cpu_w4a4_quant(&c);
+    assert_true(ag == 1.0f && as[scale_at(K, 0, 1)] == 0x38); /* 1.0 */
+    for (uint32_t i = 0; i < 16; i++) {
+        uint32_t shift;
+        const uint8_t byte = aq[code_at(K, 0, 16 + i, &shift)];
+        assert_int_equal(byte >> shift & 15, i < 8 ? tie[i] : tie[i - 8] ? tie[i - 8] | 8 : 0);
+    }
+    /* Saturation: the scale rounds down (gm/6 = 17/16 takes 1.0), so 6.375/1 becomes 6. */
+    in[16] = 6.375f;
+    for (int i = 17; i < 32; i++) in[i] = 7.0f * 6.375f / 7.0f;
+    gdn_cpu_w4a4_quant(&c);
+    assert_true(as[scale_at(K, 0, 1)] == 0x38);
+    for (uint32_t i = 16; i < 32; i++) {
+        uint32_t shift;
+        const uint8_t byte = aq[code_at(K, 0, i, &shift)];
+        assert_int_equal(byte >> shift & 15, 7);
+    }
+}
+
+/* Every scale value, every midpoint between two scales, and the f32 neighbours of both. */
+static void test_quant_scales(void **state) {
+    (void)state;
+    enum { M = 64, K = 128 };
+    static double A[M * K];
+    uint32_t block = 0;
+    memset(A, 0, sizeof A);
+    for (uint32_t s = 0; s < 0x7e; s++)
+        for (int v = -1; v <= 1; v++) {
+            const double mid = (ue4m3(s) + ue4m3(s + 1)) / 2, gm = (double)(float)(mid * 6);
+            A[(uint64_t)(block / 7) * K + 16 + block % 7 * 16] = v == 0 ? gm : (double)nextafterf((float)gm, v > 0 ? INFINITY : 0);
+            if (++block % 7 == 0 || s == 0x7d) A[(uint64_t)((block - 1) / 7) * K] = 2688;
+        }
+    const uint32_t rows = (block + 6) / 7;
+    assert_true(rows <= M);
+    check_quant(A, rows, K, 0, true);
+}
+
+static void test_quant_special_rows(void **state) {
+    (void)state;
+    enum { M = 7, K = 256 };
+    static double A[M * K];
+    rng r = { 9 };
+    for (int i = 0; i < M * K; i++) A[i] = rng_uniform(&r, -2, 2);
+    for (int k = 0; k < K; k++) A[K + k] = k % 2 ? 0 : -0.0; /* all zero */
+    A[2 * K + 100] = (double)NAN;
+    A[3 * K + 255] = (double)INFINITY;
+    for (int k = 0; k < K; k++) A[4 * K + k] = k == 7 ? 3e38 : 1e-3; /* one outlier */
+    for (int k = 0; k < K; k++) A[5 * K + k] *= 1e-36;
+    check_quant(A, M, K, 3, false);
+    check_quant(A, M, K, 0, true);
+    /* Below what f32 can divide: zeros, no NaN. */
+    float tiny[128] = { 1e-45f }, ag = -1;
+    uint8_t aq[512], as[64];
+    const gdn_cpu_w4a4 c = { .A = tiny, .aq = aq, .as = as, .ag = &ag, .M = 1, .K = 128, .a_stride = 128, .f32 = true };
+    gdn_cpu_w4a4_quant(&c);
+    assert_true(ag == 0 && as[0] == 0);
+    for (uint32_t k = 0; k < 128; k++) {
+        uint32_t shift;
+        assert_int_equal(aq[code_at(128, 0, k, &shift)] >> shift & 15, 0);
+    }
+}
+
+/* ---- projection ---- */
+typedef struct proj {
+    gdn_cpu_w4a4 c;
+    guard aq, as, ag, bq, bs, C;
+    plain A, B;
+} proj;
+
+/* lo..hi: scale bytes; wild: now and then any byte that is not NaN. */
+static void fill_side(plain *p, uint32_t rows, uint32_t K, rng *r, uint8_t lo, uint8_t hi, bool wild) {
+    for (uint64_t i = 0; i < (uint64_t)rows * K; i++) p->code[i] = (uint8_t)rng_below(r, 16);
+    for (uint64_t i = 0; i < (uint64_t)rows * (K / 16); i++)
+        p->scale[i] = (uint8_t)(wild && rng_below(r, 4) == 0 ? rng_below(r, 0x7f) : lo + rng_below(r, (uint32_t)(hi - lo) + 1));
+    for (uint32_t m = 0; m < rows; m++) p->ag[m] = (float)rng_uniform(r, 0.001, 0.01);
+}
+
+static void put_plain(proj *t) {
+    const uint32_t K = t->c.K;
+    guard_poison(&t->aq); /* padding tokens: codes F, scales NaN */
+    guard_poison(&t->as);
+    for (uint32_t m = 0; m < t->c.M; m++) {
+        for (uint32_t k = 0; k < K; k++) {
+            uint32_t shift;
+            const uint64_t at = code_at(K, m, k, &shift);
+            t->aq.p[at] = (uint8_t)((t->aq.p[at] & ~(15u << shift)) | (uint32_t)t->A.code[(uint64_t)m * K + k] << shift);
+        }
+        for (uint32_t g = 0; g < K / 16; g++) t->as.p[scale_at(K, m, g)] = t->A.scale[(uint64_t)m * (K / 16) + g];
+    }
+    memcpy(t->ag.p, t->A.ag, t->c.M * 4u);
+    for (uint64_t i = 0; i < (uint64_t)t->c.N * K; i += 2) t->bq.p[i / 2] = (uint8_t)(t->B.code[i] | t->B.code[i + 1] << 4);
+    memcpy(t->bs.p, t->B.scale, (uint64_t)t->c.N * (K / 16));
+}
+
+static void proj_make(proj *t, uint32_t M, uint32_t N, uint32_t K, bool f32) {
+    t->aq = guard_alloc(GDN_W4A4_AQ_BYTES(M, K)), t->as = guard_alloc(GDN_W4A4_AS_BYTES(M, K)), t->ag = guard_alloc(M * 4u);
+    t->bq = guard_alloc((uint64_t)N * K / 2), t->bs = guard_alloc((uint64_t)N * (K / 16)),
+    t->C = guard_alloc((uint64_t)M * N * (f32 ? 4u : 2u));
+    t->A = plain_alloc(M, K), t->B = plain_alloc(N, K);
+    t->c = (gdn_cpu_w4a4) { .aq = t->aq.p,
+                            .as = t->as.p,
+                            .ag = (float *)(void *)t->ag.p,
+                            .bq = t->bq.p,
+                            .bs = t->bs.p,
+                            .C = t->C.p,
+                            .scale2 = 0.0078125f * 1.1f,
+                            .M = M,
+                            .N = N,
+                            .K = K,
+                            .a_stride = K,
+                            .f32 = f32 };
+}
+
+static void proj_free(proj *t) {
+    guard *const all[] = { &t->aq, &t->as, &t->ag, &t->bq, &t->bs, &t->C };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        assert_true(guard_ok(all[i]));
+        guard_free(all[i]);
+    }
+    plain_free(&t->A);
+    plain_free(&t->B);
+}
+
+static uint64_t wrong_outputs(const proj *t) {
+    uint64_t bad = 0;
+    for (uint32_t m = 0; m < t->c.M; m++)
+        for (uint32_t n = 0; n < t->c.N; n++) {
+            const float want = ref_acc(&t->A, m, &t->B, n, t->c.K) * (t->A.ag[m] * t->c.scale2);
+            const double got = num_get(t->C.p, t->c.f32 ? GDN_F32 : GDN_BF16, (uint64_t)m * t->c.N + n);
+            const double as = t->c.f32 ? (double)want : num_from_bf16(num_to_bf16((double)want));
+            bad += (isnan(as) ? !isnan(got) : got != as) ? 1 : 0;
+        }
+    return bad;
+}
+
+static void run(proj *t, int threads) {
+    guard_poison(&t->C);
+    omp_set_num_threads(threads);
+    gdn_cpu_w4a4_gemv(&t->c);
+}
+
+static void check_proj(uint32_t M, uint32_t N, uint32_t K, bool f32, uint8_t lo, uint8_t hi, bool wild) {
+    proj t;
+    rng r = { M * 7919u + N * 31u + K };
+    proj_make(&t, M, N, K, f32);
+    fill_side(&t.A, M, K, &r, lo, hi, wild);
+    fill_side(&t.B, N, K, &r, lo, hi, wild);
+    put_plain(&t);
+    run(&t, 1);
+    guard kept = guard_copy(&t.C);
+    run(&t, 3);
+    assert_memory_equal(kept.p, t.C.p, t.C.bytes);
+    assert_int_equal(wrong_outputs(&t), 0);
+    if (f32) { /* control: one flipped weight bit is noticed */
+        t.bq.p[K / 2 * (N - 1)] ^= 4;
+        run(&t, 1);
+        assert_true(wrong_outputs(&t) > 0);
+    }
+    guard_free(&kept);
+    proj_free(&t);
+}
+
+static void test_proj_shapes(void **state) {
+    (void)state;
+    static const uint32_t ms[] = { 1, 7, 8, 9, 17, 64 }, ks[] = { 128, 384, 1152, 2176 };
+    for (size_t i = 0; i < sizeof ms / sizeof *ms; i++)
+        for (size_t k = 0; k < sizeof ks / sizeof *ks; k++) check_proj(ms[i], k % 2 ? 7 : 35, ks[k], (i + k) % 2, 0x28, 0x3f, false);
+    check_proj(2, 464, 256, false, 0x28, 0x3f, false);
+    check_proj(1, 3, 32768, true, 0x28, 0x3f, false);
+}
+
+/* Scales from one end to the other: where the alignment cuts bits, sums cancel, accumulators grow. */
+static void test_proj_extreme_scales(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < (TEST_LIGHT ? 2u : 10u); i++) {
+        check_proj(5, 33, 1024 + 128 * i, true, 0x00, 0x7e, false);
+        check_proj(5, 33, 1024 + 128 * i, true, 0x70, 0x7e, true);
+        check_proj(8, 16, 2048, true, 0x00, 0x0f, true);
+        check_proj(8, 16, 2048, true, 0x78, 0x7e, i % 2);
+        check_proj(3, 17, 8192 + 128 * i, true, 0x50, 0x5f, true);
+    }
+}
+
+/* The reference model itself does cut: with the alignment left out some of these outputs differ. */
+static void test_alignment_matters(void **state) {
+    (void)state;
+    const int dot[4] = { 16 * 144, 1, 0, 0 };
+    const uint8_t big[4] = { 0x7e, 0x01, 0, 0 }; /* exponents 8 and -6: 16 against -12 */
+    const float kept = ref_mma(0, dot, big, big), lost = ref_mma(0, (const int[4]) { 0, 1, 0, 0 }, big, big);
+    assert_true(kept == (float)(16 * 144 / 4 * 448.0 * 448.0) && lost == 0); /* 2^-20 is below 2^(16-35) */
+    proj t;
+    proj_make(&t, 1, 1, 128, true);
+    t.A.ag[0] = 1;
+    t.c.scale2 = 1;
+    memset(t.A.scale, 0, 8);
+    memset(t.B.scale, 0, 8);
+    t.A.scale[0] = t.B.scale[0] = 0x7e; /* no code: only its exponent counts */
+    t.A.scale[2] = t.B.scale[2] = 0x01;
+    t.A.code[32] = t.B.code[32] = 1;
+    put_plain(&t);
+    run(&t, 1);
+    assert_true(num_get(t.C.p, GDN_F32, 0) == 0);
+    t.A.scale[0] = 0x70; /* one binade less: the term survives */
+    put_plain(&t);
+    run(&t, 1);
+    assert_true(num_get(t.C.p, GDN_F32, 0) == 0x1p-20);
+    proj_free(&t);
+}
+
+/* One code at the front of block b, both sides; the weight's is negative when asked. */
+static void put_term(proj *t, uint32_t b, uint8_t scale, uint8_t a, uint8_t w) {
+    t->A.scale[b] = t->B.scale[b] = scale;
+    t->A.code[b * 16] = a, t->B.code[b * 16] = w;
+}
+
+/* An accumulator is aligned too: its last bits go when the next MMA's scales are large, before the sum is truncated. */
+static void test_accumulator_is_aligned(void **state) {
+    (void)state;
+    for (int with_8 = 0; with_8 < 2; with_8++) {
+        proj t;
+        proj_make(&t, 1, 1, 128, true);
+        t.A.ag[0] = 1;
+        t.c.scale2 = 1;
+        put_term(&t, 0, 0x01, 1, 9);              /* MMA 0: -2^-20 */
+        if (with_8) put_term(&t, 2, 0x38, 4, 14); /* ... and 2 * -4 */
+        put_term(&t, 1, 0x7e, 1, 1);              /* MMA 1: 0.25 * 448 * 448, on a grid of 2^-19 */
+        put_plain(&t);
+        run(&t, 1);
+        assert_true(num_get(t.C.p, GDN_F32, 0) == 50176 - 8 * with_8);
+        put_term(&t, 1, 0x70, 1, 1); /* 0.25 * 128 * 128 = 4096, on a finer one: the bit counts, and truncation shows it */
+        put_plain(&t);
+        run(&t, 1);
+        assert_true(num_get(t.C.p, GDN_F32, 0) == 4096 - 8 * with_8 - 0x1p-12);
+        assert_int_equal(wrong_outputs(&t), 0);
+        proj_free(&t);
+    }
+}
+
+/* Byte 0x21: element 0 is the low nibble (0.5), element 1 the high one (1.0). */
+static void test_nibble_order(void **state) {
+    (void)state;
+    for (uint32_t hot = 0; hot < 2; hot++) {
+        proj t;
+        float in[128] = { 0 };
+        in[hot] = 6;
+        proj_make(&t, 1, 1, 128, true);
+        t.c.A = in;
+        t.c.scale2 = 1;
+        gdn_cpu_w4a4_quant(&t.c);
+        memset(t.bq.p, 0x21, t.bq.bytes);
+        memset(t.bs.p, 0x38, t.bs.bytes);
+        run(&t, 1);
+        assert_true(fabs(num_get(t.C.p, GDN_F32, 0) - (hot ? 6.0 : 3.0)) < 1e-5);
+        proj_free(&t);
+    }
+}
+
+/* Quantised rows, projected together and alone; zero, NaN and Inf rows; NaN weight scales; C past row M stays. */
+static void test_rows_are_independent(void **state) {
+    (void)state;
+    enum { M = 13, N = 40, K = 640 };
+    rng r = { 21 };
+    static float A[M * K];
+    num_fill(A, GDN_F32, M * K, &r, -3, 3);
+    memset(A + 1 * K, 0, K * 4);
+    A[2 * K + 5] = NAN;
+    A[3 * K + 6] = -INFINITY;
+    proj t;
+    proj_make(&t, M, N, K, true);
+    fill_side(&t.B, N, K, &r, 0x28, 0x3f, false);
+    t.B.scale[7 * (K / 16) + 3] = 0x7f; /* weight row 7 */
+    put_plain(&t);
+    guard_poison(&t.aq);
+    guard_poison(&t.as);
+    t.c.A = A;
+    gdn_cpu_w4a4_quant(&t.c);
+    run(&t, 2);
+    for (uint32_t n = 0; n < N; n++) {
+        assert_true(n == 7 ? isnan(num_get(t.C.p, GDN_F32, N + n)) : num_get(t.C.p, GDN_F32, N + n) == 0);
+        assert_true(isnan(num_get(t.C.p, GDN_F32, 2 * N + n)) && isnan(num_get(t.C.p, GDN_F32, 3 * N + n)));
+    }
+    for (uint32_t m = 0; m < M; m++) {
+        uint8_t aq[8 * K / 2], as[8 * K / 16];
+        float ag, C[N + 1];
+        memset(aq, 0xff, sizeof aq);
+        memset(as, 0xff, sizeof as);
+        C[N] = 123;
+        gdn_cpu_w4a4 one = t.c;
+        one.A = A + m * K, one.aq = aq, one.as = as, one.ag = &ag, one.C = C, one.M = 1;
+        gdn_cpu_w4a4_quant(&one);
+        gdn_cpu_w4a4_gemv(&one);
+        assert_true(C[N] == 123);
+        assert_memory_equal(C, t.C.p + (size_t)m * N * 4, N * 4);
+        /* And f64 over the dequantised values: summation error only. */
+        for (uint32_t n = 0; n < N && m > 3 && n != 7; n++) {
+            double sum = 0, size = 0;
+            for (uint32_t k = 0; k < K; k++) {
+                uint32_t shift;
+                const uint64_t at = code_at(K, 0, k, &shift);
+                const double a = e2m1(aq[at] >> shift & 15) * ue4m3(as[scale_at(K, 0, k / 16)]) * (double)ag;
+                const double p = a * e2m1(t.B.code[n * K + k]) * ue4m3(t.B.scale[n * (K / 16) + k / 16]) * (double)t.c.scale2;
+                sum += p, size += fabs(p);
+            }
+            assert_true(fabs((double)C[n] - sum) <= 2e-6 * size);
+        }
+    }
+    proj_free(&t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_quant_random),        cmocka_unit_test(test_quant_boundaries),
+        cmocka_unit_test(test_quant_scales),        cmocka_unit_test(test_quant_special_rows),
+        cmocka_unit_test(test_alignment_matters),   cmocka_unit_test(test_accumulator_is_aligned),
+        cmocka_unit_test(test_nibble_order),        cmocka_unit_test(test_proj_shapes),
+        cmocka_unit_test(test_proj_extreme_scales), cmocka_unit_test(test_rows_are_independent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
