@@ -132,14 +132,14 @@ static const void *act_at(const gdn_cpu_rule *c, const void *base, uint64_t at) 
     return (const char *)base + at * (c->f32 ? sizeof(float) : sizeof(uint16_t));
 }
 
-static void pack_keys(const gdn_cpu_rule *c, uint64_t at, long n, chunk *w) {
+static void pack_keys(const gdn_cpu_rule *c, uint64_t at, long n, long next, chunk *w) {
     const long d = (long)c->k_dim;
     if (c->f32) {
-        pack_rows(d, true, c->l2norm, c->k, at, c->qk_stride, n, w->K);
-        pack_rows(d, true, c->l2norm, c->q, at, c->qk_stride, n, w->Q);
+        pack_rows(d, true, c->l2norm, c->k, at, c->qk_stride, n, next, w->K);
+        pack_rows(d, true, c->l2norm, c->q, at, c->qk_stride, n, next, w->Q);
     } else {
-        pack_rows(d, false, c->l2norm, c->k, at, c->qk_stride, n, w->K);
-        pack_rows(d, false, c->l2norm, c->q, at, c->qk_stride, n, w->Q);
+        pack_rows(d, false, c->l2norm, c->k, at, c->qk_stride, n, next, w->K);
+        pack_rows(d, false, c->l2norm, c->q, at, c->qk_stride, n, next, w->Q);
     }
     transpose_keys(d, n, w->K, w->KT);
 }
@@ -200,8 +200,8 @@ static void run(const gdn_cpu_rule *c, const gdn__prefill_unit *u) {
     load_states(c, u, &w);
     for (uint64_t t = 0; t < u->len; t += CHUNK) {
         const uint64_t left = u->len - t, done = t + CHUNK;
-        const long n = left < CHUNK ? (long)left : CHUNK;
-        pack_keys(c, gdn__rule_qk_at(c, u->row + t, u->key_head), n, &w);
+        const long n = left < CHUNK ? (long)left : CHUNK, next = left < 2 * CHUNK ? (long)left - n : CHUNK;
+        pack_keys(c, gdn__rule_qk_at(c, u->row + t, u->key_head), n, next, &w);
         gram((long)c->k_dim, n, &w);
         for (uint32_t e = u->tile_first / per_head; e < head_end; e++) head_chunk(c, u, e, u->row + t, n, &w);
         if (u->ckpt && done <= u->len && done % c->ckpt_every == 0)

@@ -20,9 +20,13 @@ GDN_INLINE void pack_row(long d, bool f32, bool l2norm, const void *x, uint64_t 
     for (long k = 0; k < d; k += VL) *(vf *)(to + k) *= norm;
 }
 
-/* n rows of q or k; the rows up to the next multiple of a vector and of a register block are zeroed. */
-GDN_INLINE void pack_rows(long d, bool f32, bool l2norm, const void *x, uint64_t at, uint64_t stride, long n, float *to) {
-    for (long i = 0; i < n; i++) pack_row(d, f32, l2norm, x, at + (uint64_t)i * stride, to + i * d);
+/* n rows of q or k; the rows up to the next multiple of a vector and of a register block are zeroed. `next` rows of the chunk
+ * that follows are fetched. */
+GDN_INLINE void pack_rows(long d, bool f32, bool l2norm, const void *x, uint64_t at, uint64_t stride, long n, long next, float *to) {
+    for (long i = 0; i < n; i++) {
+        if (i < next) prefetch_row(f32, x, at + (uint64_t)(i + CHUNK) * stride, d);
+        pack_row(d, f32, l2norm, x, at + (uint64_t)i * stride, to + i * d);
+    }
     const long end = n + 16 < CHUNK ? n + 16 : CHUNK;
     if (end > n) memset(to + n * d, 0, (size_t)((end - n) * d) * sizeof *to);
 }

@@ -11,7 +11,12 @@
 #include <immintrin.h>
 #endif
 
+/* For loops of constant length, which must go entirely: arrays of vectors are registers only then. */
+#ifdef __clang__
+#define GDN_UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define GDN_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 typedef uint32_t vu __attribute__((vector_size(VL * 4), may_alias));
 typedef uint16_t vh __attribute__((vector_size(VL * 2), may_alias));
