@@ -28,7 +28,7 @@ typedef struct gdn_compile_job {
     const char *const *header_names;
     const char *const *headers;
     const char *const *options;        /* n_options, without the architecture        */
-    const char *arch;                  /* "sm_90a"                                   */
+    const char *arch;                  /* "sm_90a", exact: never a lower one, never PTX */
     uint32_t n_options;
     uint32_t pad_;
 } gdn_compile_job;
@@ -57,8 +57,11 @@ typedef struct gdn_backend {
     gdn_status (*sync)(void *user, void *stream);
 
     /* Kernels; NULL on the host backend. [nocap] all but launch and capturing. */
-    gdn_status (*compile)(void *user, int32_t ordinal, const gdn_compile_job *job, void **image, gdn_text *err);
-    gdn_status (*module_load)(void *user, int32_t ordinal, void *image, void **module, gdn_text *err);
+    /* Takes n modules from the cache or compiles them, as many at a time as the machine has cores, and loads them. One that
+     * fails does not stop the others: status[i], modules[i] (NULL then) and, when err is not NULL, the reason in err[i]. Answers
+     * the first failing status. The host reports progress through its log. */
+    gdn_status (*modules_load)(void *user, int32_t ordinal, uint32_t n, const gdn_compile_job *jobs, void **modules, gdn_status *status,
+                               gdn_text *err);
     void (*module_unload)(void *user, int32_t ordinal, void *module);
     gdn_status (*function)(void *user, void *module, const char *entry, void **out);
     gdn_status (*set_smem)(void *user, void *function, uint32_t bytes);
