@@ -31,6 +31,7 @@ static void run_chain(golden_lab *b) {
     if (s == GDN_OK) s = gdn__arena_zeros(&b->weights, conv, &chain.conv_state, &err);
     if (s == GDN_OK) {
         run_calls(b, &chain);
+        golden_judge_chain(b, &chain);
     } else {
         cli_error(b->c, "%s", buf);
         b->failed = true;

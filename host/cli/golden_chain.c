@@ -1,12 +1,14 @@
 /* golden_chain.c - a recorded layer as an engine runs it: from `hidden` to `out`, with its own states from call to call.
  *
  * conv_fused, ba_gates, prefill or decode, norm and the projections follow each other without going back to the recording,
- * so the errors of all stages add up. The bounds are the root of the sum of squares of the stages' bounds. */
+ * so the errors of all stages meet: the bounds are 1.25 times the root of the sum of squares of the stages' errors, with bf16
+ * activations twice the squares, as both sides round. A single row's core_out can be a near cancellation, which enlarges
+ * whatever came before it; the decode steps are therefore judged together. */
 #include "golden_lab.h"
 #include <math.h>
 
-/* 1.25 * sqrt of the squares of conv, g, beta, core[, z, norm, out] */
-static const double bound_state = 1.25 * 5.1e-3, bound_out = 1.25 * 6.6e-3;
+/* The root of the squares of conv 2.9, g 2.2, beta 2.9, core 2.0 (e-3); and of z 1.8, norm 3.5, out 1.8 too. */
+static const double error_state = 5.06e-3, error_out = 6.66e-3;
 
 typedef struct rows {
     uint64_t hidden, proj, conv, gates, core, norm;
@@ -143,7 +145,17 @@ void golden_run_chain(golden_lab *b, const golden_call *call, golden_chain *chai
     }
     const float *state = lab_read(b, call->group, "state_out", 4, (const uint64_t[]) { l->batch, l->nv, l->dim, l->dim });
     const float *want = lab_read(b, call->group, "out", 3, (const uint64_t[]) { l->batch, call->tokens, l->hidden });
-    lab_compare(b, call->group, "end to end: state", lab_get(b, chain->state, n_state, GDN_F32), state, n_state, bound_state);
-    lab_compare(b, call->group, "end to end: out", lab_get(b, out, n, b->act), want, n, bound_out);
+    const uint32_t part = call->before != NULL;
+    lab_add(&chain->states[part], lab_get(b, chain->state, n_state, GDN_F32), state, n_state);
+    lab_add(&chain->out[part], lab_get(b, out, n, b->act), want, n);
     lab_end_call(b);
+}
+
+void golden_judge_chain(golden_lab *b, const golden_chain *chain) {
+    static const char *const names[2] = { "prefill", "decode" };
+    const double slack = 1.25 * (b->act == GDN_BF16 ? sqrt(2.0) : 1.0);
+    for (uint32_t part = 0; part < (b->l->steps ? 2u : 1u); part++) {
+        lab_note(b, names[part], "end to end: state", &chain->states[part], slack * error_state);
+        lab_note(b, names[part], "end to end: out", &chain->out[part], slack * error_out);
+    }
 }

@@ -47,12 +47,21 @@ void lab_launch(golden_lab *b, const gdn_shape *shape, uint32_t n_ptr, uint64_t 
 /* Relative L2 error of got against want, noted under call and stage with its bound; bound 0: must be equal. */
 void lab_compare(golden_lab *b, const char *call, const char *stage, const float *got, const float *want, uint64_t n, double bound);
 
+/* Adds to sums: squares of the difference and of `want`. lab_note reports their ratio's root. */
+typedef struct lab_sums {
+    double diff, norm;
+} lab_sums;
+void lab_add(lab_sums *sums, const float *got, const float *want, uint64_t n);
+void lab_note(golden_lab *b, const char *call, const char *stage, const lab_sums *sums, double bound);
+
 /* golden_stages.c */
 void golden_run_stages(golden_lab *b, const golden_call *call);
 /* golden_chain.c: the whole layer from `hidden`, states carried from call to call. */
 typedef struct golden_chain {
     uint64_t state, conv_state;
+    lab_sums out[2], states[2]; /* of prefill, of all decode steps */
 } golden_chain;
 void golden_run_chain(golden_lab *b, const golden_call *call, golden_chain *chain);
+void golden_judge_chain(golden_lab *b, const golden_chain *chain);
 
 #endif
