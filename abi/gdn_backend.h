@@ -33,9 +33,13 @@ typedef struct gdn_compile_job {
     uint32_t pad_;
 } gdn_compile_job;
 
-typedef struct gdn_dim3 {
-    uint32_t x, y, z, smem_bytes;
-} gdn_dim3;
+/* Geometry of one launch. */
+typedef struct gdn_dims {
+    uint32_t grid[3];
+    uint32_t block[3];
+    uint32_t smem_bytes; /* dynamic shared memory of a block */
+    uint32_t pad_;
+} gdn_dims;
 
 typedef struct gdn_backend {
     uint32_t struct_size;
@@ -51,10 +55,10 @@ typedef struct gdn_backend {
     gdn_status (*mem_alloc)(void *user, int32_t ordinal, uint64_t bytes, uint64_t *out);
     void (*mem_free)(void *user, int32_t ordinal, uint64_t ptr);
     /* Ordered on the stream; copy_out returns when the bytes are there. */
-    gdn_status (*copy_in)(void *user, void *stream, uint64_t dst, const void *src, uint64_t bytes);
-    gdn_status (*copy_out)(void *user, void *stream, void *dst, uint64_t src, uint64_t bytes);
-    gdn_status (*fill)(void *user, void *stream, uint64_t dst, uint32_t byte, uint64_t bytes);
-    gdn_status (*sync)(void *user, void *stream);
+    gdn_status (*copy_in)(void *user, int32_t ordinal, void *stream, uint64_t dst, const void *src, uint64_t bytes);
+    gdn_status (*copy_out)(void *user, int32_t ordinal, void *stream, void *dst, uint64_t src, uint64_t bytes);
+    gdn_status (*fill)(void *user, int32_t ordinal, void *stream, uint64_t dst, uint32_t byte, uint64_t bytes);
+    gdn_status (*sync)(void *user, int32_t ordinal, void *stream);
 
     /* Kernels; NULL on the host backend. [nocap] all but launch and capturing. */
     /* Takes n modules from the cache or compiles them, as many at a time as the machine has cores, and loads them. One that
@@ -65,8 +69,8 @@ typedef struct gdn_backend {
     void (*module_unload)(void *user, int32_t ordinal, void *module);
     gdn_status (*function)(void *user, void *module, const char *entry, void **out);
     gdn_status (*set_smem)(void *user, void *function, uint32_t bytes);
-    gdn_status (*capturing)(void *user, void *stream, uint32_t *out);
-    gdn_status (*launch)(void *user, void *function, gdn_dim3 grid, gdn_dim3 block, void *stream, void **params);
+    gdn_status (*capturing)(void *user, int32_t ordinal, void *stream, uint32_t *out);
+    gdn_status (*launch)(void *user, void *function, const gdn_dims *dims, void *stream, void **params);
 } gdn_backend;
 
 #endif

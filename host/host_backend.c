@@ -75,20 +75,23 @@ static gdn_status copy(void *dst, const void *src, uint64_t bytes) {
     return GDN_OK;
 }
 
-static gdn_status copy_in(void *user, void *stream, uint64_t dst, const void *src, uint64_t bytes) {
+static gdn_status copy_in(void *user, int32_t ordinal, void *stream, uint64_t dst, const void *src, uint64_t bytes) {
     (void)user;
+    (void)ordinal;
     (void)stream;
     return copy((void *)(uintptr_t)dst, src, bytes);
 }
 
-static gdn_status copy_out(void *user, void *stream, void *dst, uint64_t src, uint64_t bytes) {
+static gdn_status copy_out(void *user, int32_t ordinal, void *stream, void *dst, uint64_t src, uint64_t bytes) {
     (void)user;
+    (void)ordinal;
     (void)stream;
     return copy(dst, (const void *)(uintptr_t)src, bytes);
 }
 
-static gdn_status fill(void *user, void *stream, uint64_t dst, uint32_t byte, uint64_t bytes) {
+static gdn_status fill(void *user, int32_t ordinal, void *stream, uint64_t dst, uint32_t byte, uint64_t bytes) {
     (void)user;
+    (void)ordinal;
     (void)stream;
     if (byte > 255) return GDN_E_ARG;
     if (!bytes) return GDN_OK;
@@ -97,8 +100,9 @@ static gdn_status fill(void *user, void *stream, uint64_t dst, uint32_t byte, ui
     return GDN_OK;
 }
 
-static gdn_status wait_for(void *user, void *stream) {
+static gdn_status wait_for(void *user, int32_t ordinal, void *stream) {
     (void)user;
+    (void)ordinal;
     (void)stream; /* everything ran in the calling thread */
     return GDN_OK;
 }

@@ -13,20 +13,20 @@ void gdn_mem_free(gdn *g, uint64_t ptr) {
 
 gdn_status gdn_copy_in(gdn *g, void *stream, uint64_t dst, const void *src, uint64_t bytes) {
     if (!g || (bytes && (!dst || !src))) return GDN_E_ARG;
-    return g->gen->backend->copy_in(g->gen->backend->user, stream, dst, src, bytes);
+    return g->gen->backend->copy_in(g->gen->backend->user, g->gen->ordinal, stream, dst, src, bytes);
 }
 
 gdn_status gdn_copy_out(gdn *g, void *stream, void *dst, uint64_t src, uint64_t bytes) {
     if (!g || (bytes && (!dst || !src))) return GDN_E_ARG;
-    return g->gen->backend->copy_out(g->gen->backend->user, stream, dst, src, bytes);
+    return g->gen->backend->copy_out(g->gen->backend->user, g->gen->ordinal, stream, dst, src, bytes);
 }
 
 gdn_status gdn_fill(gdn *g, void *stream, uint64_t dst, uint32_t byte, uint64_t bytes) {
     if (!g || byte > 255 || (bytes && !dst)) return GDN_E_ARG;
-    return g->gen->backend->fill(g->gen->backend->user, stream, dst, byte, bytes);
+    return g->gen->backend->fill(g->gen->backend->user, g->gen->ordinal, stream, dst, byte, bytes);
 }
 
 gdn_status gdn_sync(gdn *g, void *stream) {
     if (!g) return GDN_E_ARG;
-    return g->gen->backend->sync(g->gen->backend->user, stream);
+    return g->gen->backend->sync(g->gen->backend->user, g->gen->ordinal, stream);
 }
