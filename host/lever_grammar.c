@@ -59,7 +59,9 @@ gdn_status gdn__lever_from_env(const gdn__lever_def *d, const char *name, const 
     switch (d->grammar) {
     case GDN__TOGGLE: *value = toggle_is_off(text) ? "false" : "true"; return GDN_OK;
     case GDN__PRESENCE: *value = "true"; return GDN_OK;
-    case GDN__EXACT: return GDN_OK;
+    case GDN__EXACT:
+        if (d->values) *value = strcmp(text, "1") != 0 ? "0" : "1"; /* only 1 is on */
+        return GDN_OK;
     default:
         if (!*text) {
             *value = NULL; /* empty is as good as unset */

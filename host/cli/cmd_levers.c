@@ -53,7 +53,9 @@ static void print_table(const gdn_lever_set *set, const json_t *overridden, bool
         size_t k;
         json_t *line;
         (void)printf("%-20s %-10s %-9s %s\n", info.key, shown(info.value, buf, sizeof buf), sources[info.source & 3], info.where);
-        json_array_foreach(json_object_get(overridden, info.key), k, line)(void) printf("    was %s\n", json_string_value(line));
+        json_array_foreach(json_object_get(overridden, info.key), k, line) {
+            (void)printf("    was %s\n", json_string_value(line));
+        }
         if (meaning) {
             (void)printf("    %s\n", info.meaning);
             (void)printf("    %s, %s; built in: %s\n", info.env, info.grammar, shown(info.builtin, buf, sizeof buf));
