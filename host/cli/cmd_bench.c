@@ -81,9 +81,13 @@ static bool heads_of(const char *text, uint32_t *nk, uint32_t *nv) {
     return sscanf(text, "%ux%u%c", nk, nv, &end) == 2 && *nk && *nv && *nk <= 256 && *nv <= 256 && *nv % *nk == 0;
 }
 
-/* The OpenMP runtime reads its settings when the program is loaded: start again with the setting. main hands over argv + 1. */
+/* The OpenMP runtime reads its settings when the program is loaded: start again with the setting. main hands over argv + 1 and
+ * has put the program's name in front of the subcommand's, for getopt's messages. */
 static void rerun_bound(char **argv) {
-    if (!getenv("OMP_PROC_BIND") && setenv("OMP_PROC_BIND", "true", 1) == 0) execv("/proc/self/exe", argv - 1);
+    static char name[] = "bench";
+    if (getenv("OMP_PROC_BIND") || setenv("OMP_PROC_BIND", "true", 1)) return;
+    argv[0] = name;
+    execv("/proc/self/exe", argv - 1);
 }
 
 static int report(bench *b, const char *ops) {
