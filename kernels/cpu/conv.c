@@ -68,23 +68,30 @@ static void load_window(const gdn_cpu_conv *c, const seq *s, const block *k, uin
             win[j][i] = !c->state || s->fresh ? 0 : widen(c, state_at(c, s, k->c0 + i) + (s->na + j) * elem(c));
 }
 
-/* Columns of (window ++ x) to the front of the state. Ascending: a column is never read after a lower one took its place. */
-static void write_state(const gdn_cpu_conv *c, const seq *s, const block *k) {
+/* Columns of (window ++ x) to the front of the state, as bits. Ascending: no column is read after a lower one took its
+ * place. Inlined for both element sizes. */
+static inline void write_state_as(const gdn_cpu_conv *c, const seq *s, const block *k, bool f32) {
     const uint64_t cols = c->width - 1, first = c->keep_rows ? 0 : s->len, n = c->keep_rows ? cols + s->len : cols;
-    const size_t size = elem(c);
-    if (first == 0 && s->len == 0 && s->na == 0 && !s->fresh) return;
     for (uint32_t i = 0; i < k->nc; i++) {
         char *const row = state_at(c, s, k->c0 + i);
         for (uint64_t j = 0; j < n; j++) {
             const uint64_t from = first + j;
-            if (from >= cols)
-                memcpy(row + j * size, x_at(c, s->row0 + from - cols, k->c0 + i), size);
-            else if (s->fresh)
-                memset(row + j * size, 0, size);
+            const void *const v = from >= cols ? x_at(c, s->row0 + from - cols, k->c0 + i) : row + (s->na + from) * (f32 ? 4 : 2);
+            const bool zero = from < cols && s->fresh;
+            if (f32)
+                ((uint32_t *)(void *)row)[j] = zero ? 0 : *(const uint32_t *)v;
             else
-                memmove(row + j * size, row + (s->na + from) * size, size);
+                ((uint16_t *)(void *)row)[j] = zero ? 0 : *(const uint16_t *)v;
         }
     }
+}
+
+static void write_state(const gdn_cpu_conv *c, const seq *s, const block *k) {
+    if (s->len == 0 && s->na == 0 && !s->fresh) return;
+    if (c->f32)
+        write_state_as(c, s, k, true);
+    else
+        write_state_as(c, s, k, false);
 }
 
 static void run_unit(const gdn_cpu_conv *c, const seq *s, const block *k, uint64_t token_block) {

@@ -437,6 +437,44 @@ static void test_accept_is_an_offset(void **state) {
     }
 }
 
+/* Rows and slots past 2^31 elements. The buffers are address space; only what is used gets memory. */
+static void test_far_rows(void **state) {
+    (void)state;
+    enum { C = 4096, FIRST = 600000, T = 3 };
+    guard x = guard_alloc((uint64_t)(FIRST + T) * C * 2), y = guard_alloc((uint64_t)(FIRST + T) * C * 2),
+          pool = guard_alloc((uint64_t)200001 * C * 3 * 2);
+    rng r = { 4 };
+    uint16_t w[C * 4], near_x[T * C], near_y[T * C], near_s[C * 3];
+    num_fill(w, GDN_BF16, C * 4, &r, -1, 1);
+    num_fill(near_x, GDN_BF16, T * C, &r, -1, 1);
+    num_fill(near_s, GDN_BF16, C * 3, &r, -1, 1);
+    memcpy(x.p + (uint64_t)FIRST * C * 2, near_x, sizeof near_x);
+    memcpy(pool.p + (uint64_t)200000 * C * 3 * 2, near_s, sizeof near_s);
+    const int32_t cu[2] = { FIRST, FIRST + T }, slot = 200000;
+    gdn_cpu_conv c = { .x = x.p,
+                       .weight = w,
+                       .out = y.p,
+                       .state = pool.p,
+                       .slots = &slot,
+                       .cu = cu,
+                       .batch = 1,
+                       .channels = C,
+                       .width = 4,
+                       .state_len = 3,
+                       .x_stride = C,
+                       .out_stride = C,
+                       .slot_stride = C * 3,
+                       .silu = true };
+    gdn_cpu_conv1d(&c);
+    c.x = near_x, c.out = near_y, c.state = near_s, c.slots = NULL, c.cu = NULL, c.seq_len = T;
+    gdn_cpu_conv1d(&c);
+    assert_memory_equal(y.p + (uint64_t)FIRST * C * 2, near_y, sizeof near_y);
+    assert_memory_equal(pool.p + (uint64_t)200000 * C * 3 * 2, near_s, sizeof near_s);
+    guard_free(&x);
+    guard_free(&y);
+    guard_free(&pool);
+}
+
 static void test_extreme_silu(void **state) {
     (void)state;
     const float x[12] = { 0, -0.0f, 88.5f, 89, 1e30f, -88, -103, -1e30f, 1e-30f, INFINITY, NAN, -20 }, w = 1;
@@ -493,6 +531,7 @@ int main(void) {
         cmocka_unit_test(test_fused),
         cmocka_unit_test(test_accept_is_an_offset),
         cmocka_unit_test(test_extreme_silu),
+        cmocka_unit_test(test_far_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

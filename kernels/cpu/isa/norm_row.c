@@ -6,20 +6,29 @@
 #include "norm_row.h"
 #include "conv_vec.h"
 
-static void norm_row(const gdn_cpu_norm *c, const void *x, const void *z, void *out) {
+/* Inlined with constants where it matters. */
+GDN_INLINE void vector(const gdn_cpu_norm *c, const void *x, const void *z, void *out, vf r, uint32_t i, bool f32, bool weight_f32,
+                       bool sigmoid, bool full) {
     const uint32_t dim = c->dim;
-    vsum sum = { { { 0 } } };
-    for (uint32_t i = 0; i < dim; i += SUM_LANES)
-        for (uint32_t j = 0; j < SUM_LANES / VL && i + j * VL < dim; j++) {
-            const vf v = vload_row(x, i + j * VL, dim, c->f32);
-            sum.part[j] += v * v;
-        }
-    const float r = 1.0f / __builtin_sqrtf(vsum_total(&sum) / (float)dim + c->eps);
-    for (uint32_t i = 0; i < dim; i += VL) {
-        const vf v = vload_row(x, i, dim, c->f32), g = vload_row(z, i, dim, c->f32);
-        const vf w = vload_row(c->w, i, dim, c->weight_f32);
-        vstore_row(out, i, dim, c->f32, v * r * w * (c->sigmoid ? vsigmoid(g) : vsilu(g)));
-    }
+    const vf v = vload_row(x, i, dim, f32, full), g = vload_row(z, i, dim, f32, full);
+    const vf w = vload_row(c->w, i, dim, weight_f32, full);
+    vstore_row(out, i, dim, f32, full, v * r * w * (sigmoid ? vsigmoid(g) : vsilu(g)));
+}
+
+GDN_INLINE void row_as(const gdn_cpu_norm *c, const void *x, const void *z, void *out, bool f32, bool weight_f32, bool sigmoid) {
+    const vf r = vset(1.0f / __builtin_sqrtf(vsquares(x, c->dim, f32) / (float)c->dim + c->eps));
+    uint32_t i = 0;
+    for (; i + VL <= c->dim; i += VL) vector(c, x, z, out, r, i, f32, weight_f32, sigmoid, true);
+    if (i < c->dim) vector(c, x, z, out, r, i, f32, weight_f32, sigmoid, false);
+}
+
+static void norm_row(const gdn_cpu_norm *c, const void *x, const void *z, void *out) {
+    if (!c->f32 && !c->sigmoid && !c->weight_f32)
+        row_as(c, x, z, out, false, false, false);
+    else if (!c->f32 && !c->sigmoid)
+        row_as(c, x, z, out, false, true, false);
+    else
+        row_as(c, x, z, out, c->f32, c->weight_f32, c->sigmoid);
 }
 
 const struct gdn__norm_table GDN_ISA_NAME(gdn__norm_table) = { norm_row };
