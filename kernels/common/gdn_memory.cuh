@@ -1,0 +1,104 @@
+/* gdn_memory.cuh - loads and stores with a cache policy, atomics with an order, fences. Addresses are generic pointers into
+ * global memory unless a name says otherwise; a 16-byte access needs a 16-byte aligned address. */
+#pragma once
+#include "gdn_types.cuh"
+
+/* Ordinary 16- and 8-byte accesses, global or shared. */
+GDN_DEVICE uint4 gdn_ld16(const void *p) {
+    return *reinterpret_cast<const uint4 *>(p);
+}
+GDN_DEVICE uint2 gdn_ld8(const void *p) {
+    return *reinterpret_cast<const uint2 *>(p);
+}
+GDN_DEVICE void gdn_st16(void *p, uint4 v) {
+    *reinterpret_cast<uint4 *>(p) = v;
+}
+GDN_DEVICE void gdn_st8(void *p, uint2 v) {
+    *reinterpret_cast<uint2 *>(p) = v;
+}
+GDN_DEVICE float4 gdn_ld16f(const void *p) {
+    return *reinterpret_cast<const float4 *>(p);
+}
+GDN_DEVICE void gdn_st16f(void *p, float4 v) {
+    *reinterpret_cast<float4 *>(p) = v;
+}
+
+#ifdef GDN_EMU
+#include "gdn_emu_memory.hpp"
+#else
+/* _ro: through the read-only path; nothing may write the data while the kernel runs. */
+GDN_DEVICE uint4 gdn_ld16_ro(const void *p) {
+    uint4 v;
+    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
+GDN_DEVICE uint2 gdn_ld8_ro(const void *p) {
+    uint2 v;
+    asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+    return v;
+}
+GDN_DEVICE uint32_t gdn_ld4_ro(const void *p) {
+    uint32_t v;
+    asm("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p));
+    return v;
+}
+/* _once: read-only data that no one reads again: kept out of L1 (weights, packed rows). */
+GDN_DEVICE uint4 gdn_ld16_once(const void *p) {
+    uint4 v;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
+/* _stream: first to be evicted; for state that this kernel reads and rewrites, and for rows that a later kernel reads. */
+GDN_DEVICE uint4 gdn_ld16_stream(const void *p) {
+    uint4 v;
+    asm volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p) : "memory");
+    return v;
+}
+GDN_DEVICE void gdn_st16_stream(void *p, uint4 v) {
+    asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+GDN_DEVICE void gdn_st8_stream(void *p, uint2 v) {
+    asm volatile("st.global.cs.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(v.x), "r"(v.y) : "memory");
+}
+GDN_DEVICE void gdn_prefetch_l2(const void *p) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
+/* Order between blocks of one launch, or between launches: a store before gdn_st_release is seen after gdn_ld_acquire. */
+GDN_DEVICE uint32_t gdn_ld_acquire(const uint32_t *p) {
+    uint32_t v;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+GDN_DEVICE void gdn_st_release(uint32_t *p, uint32_t v) {
+    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+/* Relaxed atomics, global or shared; each returns the value before. Float sums depend on the order: no byte contract. */
+GDN_DEVICE uint32_t gdn_atomic_add(uint32_t *p, uint32_t v) {
+    return atomicAdd(p, v);
+}
+GDN_DEVICE uint64_t gdn_atomic_add(uint64_t *p, uint64_t v) {
+    return atomicAdd(reinterpret_cast<unsigned long long *>(p), (unsigned long long)v);
+}
+GDN_DEVICE float gdn_atomic_add(float *p, float v) {
+    return atomicAdd(p, v);
+}
+GDN_DEVICE uint32_t gdn_atomic_max(uint32_t *p, uint32_t v) {
+    return atomicMax(p, v);
+}
+GDN_DEVICE uint32_t gdn_atomic_or(uint32_t *p, uint32_t v) {
+    return atomicOr(p, v);
+}
+GDN_DEVICE uint32_t gdn_atomic_exch(uint32_t *p, uint32_t v) {
+    return atomicExch(p, v);
+}
+GDN_DEVICE uint32_t gdn_atomic_cas(uint32_t *p, uint32_t expected, uint32_t v) {
+    return atomicCAS(p, expected, v);
+}
+GDN_DEVICE void gdn_fence_gpu() {
+    __threadfence();
+}
+GDN_DEVICE void gdn_fence_block() {
+    __threadfence_block();
+}
+#endif
