@@ -13,10 +13,11 @@ typedef struct prefill_plan {
     uint64_t units;
 } prefill_plan;
 
-/* Time of the longest thread in units of 1/5 of one head's own work: shared work (packing, Gram matrices) is about half of it. */
+/* Time of the busiest thread, in quarters of a tile's work; what a unit's heads share (packing, Gram matrices) costs about a
+ * quarter of one head. */
 static uint64_t makespan(uint64_t units, uint32_t threads, uint32_t tiles, uint32_t parts, uint32_t per_head) {
     uint64_t rounds = (units * parts + threads - 1) / threads;
-    return rounds * (per_head + 2 * ((tiles + parts - 1) / parts));
+    return rounds * (per_head + 4 * ((tiles + parts - 1) / parts));
 }
 
 /* The cut with the shortest makespan. Sequences differ in length: what counts is how many of the longest there would be. */
