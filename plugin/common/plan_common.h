@@ -122,6 +122,10 @@ gdn_status gdn__call_required(const gdn__call *c, gdn_text *err);
 /* The pointer, noting a misalignment; gdn__call_bound reports the first one. */
 void *gdn__call_ptr(gdn__call *c, uint32_t index, uint32_t align);
 gdn_status gdn__call_bound(const gdn__call *c, gdn_text *err);
+/* No work: done before any pointer is looked at. */
+bool gdn__call_is_empty(const gdn__shape *s, const gdn__call *c);
+/* Every count within the plan's maxima. */
+gdn_status gdn__call_counts(const gdn__shape *s, const gdn__call *c, gdn_text *err);
 gdn_status gdn__call_max(const gdn__call *c, uint32_t u32_index, uint64_t max, const char *max_name, gdn_text *err);
 
 #endif

@@ -52,8 +52,6 @@ const char *cpu_entry(uint32_t op, uint32_t isa);
 const char *cpu_guard_text(uint32_t guard, uint32_t *op);
 
 /* ---- launch ---- */
-bool cpu_is_empty(const gdn__shape *shape, const gdn__call *c);
-gdn_status cpu_check_counts(const gdn__shape *shape, const gdn__call *c, gdn_text *err);
 gdn_status cpu_bind_rule(const gdn_plan *p, gdn__call *c, gdn_cpu_rule *out, gdn_text *err);
 gdn_status cpu_bind_conv(const gdn_plan *p, gdn__call *c, gdn_cpu_conv *out, gdn_text *err);
 gdn_status cpu_run_layer(const gdn_plan *p, gdn__call *c, gdn_text *err); /* gates, b/a, norm, states, W4A4 */
