@@ -135,7 +135,7 @@ static void run_all(const gdn_cpu_conv *c, uint32_t blocks, block_fn *block_of) 
     for (uint32_t b = 0; b < c->batch; b++) units += token_blocks(c, b) * blocks;
     if (!units) return;
     const uint64_t tokens = offset_of(c, c->batch) - offset_of(c, 0);
-#pragma omp parallel if (tokens * c->channels > 32768)
+#pragma omp parallel if (tokens * c->channels > 4096)
     {
         const uint64_t threads = (uint64_t)omp_get_num_threads(), me = (uint64_t)omp_get_thread_num();
         uint64_t base = 0; /* units before sequence b */
@@ -149,38 +149,46 @@ static void run_all(const gdn_cpu_conv *c, uint32_t blocks, block_fn *block_of) 
     }
 }
 
+/* Block j of `channels` ones that begin at channel c0 of x and at `out`. */
+static block part_of(const gdn_cpu_conv *c, void *out, uint32_t out_stride, uint32_t c0, uint32_t channels, uint32_t j) {
+    const uint32_t first = j * GDN__CONV_BLOCK, left = channels - first;
+    return (block) { .out = (char *)out + first * elem(c),
+                     .out_stride = out_stride,
+                     .c0 = c0 + first,
+                     .nc = left < GDN__CONV_BLOCK ? left : GDN__CONV_BLOCK };
+}
+static uint32_t parts_of(uint32_t channels) {
+    return channels / GDN__CONV_BLOCK + (channels % GDN__CONV_BLOCK != 0);
+}
+
 static block plain_block(const gdn_cpu_conv *c, uint32_t j) {
-    const uint32_t c0 = j * GDN__CONV_BLOCK, left = c->channels - c0;
-    return (block) {
-        .out = (char *)c->out + c0 * elem(c), .out_stride = c->out_stride, .c0 = c0, .nc = left < GDN__CONV_BLOCK ? left : GDN__CONV_BLOCK
-    };
+    return part_of(c, c->out, c->out_stride, 0, c->channels, j);
 }
 
 void gdn_cpu_conv1d(const gdn_cpu_conv *c) {
-    run_all(c, (c->channels + GDN__CONV_BLOCK - 1) / GDN__CONV_BLOCK, plain_block);
+    run_all(c, parts_of(c->channels), plain_block);
 }
 
-/* Whole heads a block; a block never mixes q, k and v. */
-static uint32_t heads_a_block(uint32_t dim) {
-    return dim < GDN__CONV_BLOCK ? GDN__CONV_BLOCK / dim : 1;
+/* q and k: whole heads a block, because each is normalised; no head is above GDN__CONV_BLOCK. */
+static uint32_t heads_a_block(const gdn_cpu_conv *c) {
+    return GDN__CONV_BLOCK / c->k_dim;
 }
-static uint32_t blocks_of(uint32_t heads, uint32_t dim) {
-    return (heads + heads_a_block(dim) - 1) / heads_a_block(dim);
+static uint32_t qk_blocks(const gdn_cpu_conv *c) {
+    return (c->nk + heads_a_block(c) - 1) / heads_a_block(c);
 }
 
 static block fused_block(const gdn_cpu_conv *c, uint32_t j) {
-    const uint32_t qk = blocks_of(c->nk, c->k_dim), part = j < qk ? 0 : j < 2 * qk ? 1 : 2;
-    const uint32_t dim = part == 2 ? c->v_dim : c->k_dim, heads = part == 2 ? c->nv : c->nk, step = heads_a_block(dim);
-    const uint32_t h0 = (j - part * qk) * step, n = heads - h0 < step ? heads - h0 : step;
-    void *const out[3] = { c->out_q, c->out_k, c->out_v };
-    const uint32_t stride[3] = { c->q_stride, c->k_stride, c->v_stride };
-    return (block) { .out = (char *)out[part] + (uint64_t)h0 * dim * elem(c),
-                     .out_stride = stride[part],
-                     .c0 = part * c->nk * c->k_dim + h0 * dim,
-                     .nc = n * dim,
-                     .head = part == 2 ? 0 : dim };
+    const uint32_t qk = c->nk * c->k_dim, n = qk_blocks(c);
+    if (j >= 2 * n) return part_of(c, c->out_v, c->v_stride, 2 * qk, c->nv * c->v_dim, j - 2 * n);
+    const bool k = j >= n;
+    const uint32_t h0 = (k ? j - n : j) * heads_a_block(c), heads = c->nk - h0 < heads_a_block(c) ? c->nk - h0 : heads_a_block(c);
+    return (block) { .out = (char *)(k ? c->out_k : c->out_q) + (uint64_t)h0 * c->k_dim * elem(c),
+                     .out_stride = k ? c->k_stride : c->q_stride,
+                     .c0 = (k ? qk : 0) + h0 * c->k_dim,
+                     .nc = heads * c->k_dim,
+                     .head = c->k_dim };
 }
 
 void gdn_cpu_conv_fused(const gdn_cpu_conv *c) {
-    run_all(c, 2 * blocks_of(c->nk, c->k_dim) + blocks_of(c->nv, c->v_dim), fused_block);
+    run_all(c, 2 * qk_blocks(c) + parts_of(c->nv * c->v_dim), fused_block);
 }

@@ -36,7 +36,7 @@ typedef struct token_chunk {
     double scale[2][4][TOKENS]; /* s, the other way round, times 1/4 for the codes */
 } token_chunk;
 
-static const int8_t twice[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
+static const int16_t twice[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
 #define ALL_(x)                                                                                                                            \
     { x, x, x, x, x, x, x, x }
 static const v8 twice_all[16] = { ALL_(0), ALL_(1),  ALL_(2),  ALL_(3),  ALL_(4),  ALL_(6),  ALL_(8),  ALL_(12),

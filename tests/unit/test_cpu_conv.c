@@ -124,8 +124,8 @@ static void make(const tcase *t, data *d) {
 }
 
 static void drop(data *d) {
-    guard *const all[] = { &d->x, &d->w, &d->bias, &d->state0, &d->state, &d->out[0], &d->out[1], &d->out[2], &d->cu };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    guard *const all[] = { &d->x, &d->w, &d->bias, &d->state0, &d->state, &d->out[0], &d->out[1], &d->out[2], &d->cu, NULL };
+    for (size_t i = 0; all[i]; i++) {
         assert_true(guard_ok(all[i]));
         guard_free(all[i]);
     }
@@ -345,6 +345,8 @@ static void test_fused(void **state) {
         check(&t);
     }
     tcase odd = { .batch = 1, .len = { 7 }, .width = 3, .nk = 3, .nv = 3, .dim = 21, .channels = 189, .silu = true, .f32 = true };
+    check(&odd);
+    odd.nk = 1, odd.dim = 512, odd.channels = 5 * 512; /* the largest head of q and k */
     check(&odd);
 }
 

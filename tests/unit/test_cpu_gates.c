@@ -145,8 +145,8 @@ static void check_rows(uint32_t rows, uint32_t nv, uint32_t vpg, uint32_t gap, b
             else
                 assert_true(isnan(got)); /* a gap */
         }
-    guard *const all[] = { &raw_a, &raw_b, &A, &dt, &out, &kept };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    guard *const all[] = { &raw_a, &raw_b, &A, &dt, &out, &kept, NULL };
+    for (size_t i = 0; all[i]; i++) {
         assert_true(guard_ok(all[i]));
         guard_free(all[i]);
     }
@@ -198,6 +198,12 @@ static void fill_ba(gdn_cpu_ba *c, guard g[6], uint32_t seed) {
     c->gate = (float *)(void *)g[4].p, c->beta = (float *)(void *)g[5].p;
 }
 
+static uint32_t bits_of(float x) {
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
 /* Gates of the slow dots, by the elementwise kernel: the bytes must agree. `ulp` is added to every dot, for the control. */
 static bool ba_right(const gdn_cpu_ba *c, uint32_t ulp) {
     bool same = true;
@@ -211,7 +217,7 @@ static bool ba_right(const gdn_cpu_ba *c, uint32_t ulp) {
             memcpy(&r, &u, 4);
             one(r, c->A_log[h], c->dt_bias[h], r, false, o);
             const float *const got = (w < vpg ? c->beta : c->gate) + (uint64_t)m * c->gate_stride + h;
-            same &= memcmp(got, &o[w < vpg], 4) == 0;
+            same &= bits_of(*got) == bits_of(o[w < vpg]);
         }
     return same;
 }

@@ -98,8 +98,8 @@ static void check(const tcase *t, bool control) {
         out.p[out.bytes - 1] ^= 1;                      /* a high bit of the last element */
         assert_int_equal(wrong(t, &c, x0, out.p, false), 1);
     }
-    guard *const all[] = { &x, &z, &w, &out, &kept };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    guard *const all[] = { &x, &z, &w, &out, &kept, NULL };
+    for (size_t i = 0; all[i]; i++) {
         assert_true(guard_ok(all[i]));
         guard_free(all[i]);
     }

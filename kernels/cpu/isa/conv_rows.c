@@ -75,10 +75,10 @@ GDN_INLINE void normalise(const float *y, void *out, const gdn__conv_rows *r, bo
 /* Inlined with constants where it matters. */
 GDN_INLINE void all_rows(const gdn__conv_rows *r, uint32_t width, bool f32, bool silu, bool norm) {
     const uint64_t size = f32 ? 4 : 2;
-    float *tap[TAPS] = { NULL };
+    float *tap[TAPS];
     work w;
     begin(r, &w);
-    for (uint32_t j = 0; j < width; j++) tap[j] = w.ring[j];
+    for (uint32_t j = 0; j < TAPS; j++) tap[j] = w.ring[j];
     for (uint64_t t = 0; t < r->rows; t++) {
         void *const out = (char *)r->out + t * r->out_stride * size;
         token(&w, tap, (const char *)r->x + t * r->x_stride * size, out, r, width, f32, silu, norm);
