@@ -176,6 +176,9 @@ static void row_0_is_decode(void **unused) {
 static void woa_body(const spec *from) {
     spec with = *from, *const s = &with;
     s->l2norm = s->dim == 64; /* then the stash holds normalised k, which the fold below needs */
+    s->nk = 3;
+    s->nv = 6;
+    s->tiled = s->addr == GDN_STATE_TABLE;
     step_case *const ver = case_make(s), *const woa = case_make(s), *const before = case_make(s);
     gdn_cpu_verify(&ver->c);
     gdn_cpu_verify_woa(&woa->c);
@@ -188,8 +191,8 @@ static void woa_body(const spec *from) {
         const float *const vn = woa->stash + b * woa->c.stash_stride, *const g = vn + 4 * s->nv * s->dim, *const sk = g + 4 * s->nv;
         for (uint32_t r = 0; r < 4; r++) {
             assert_true(same_floats(g + r * s->nv, woa->gb + (4 * b + r) * woa->c.gb_stride, s->nv)); /* inside the clamp */
-            const float *const k = (const float *)woa->act + (4 * b + r) * woa->row + s->dim;
-            assert_true(same_floats(sk + r * s->dim, k, s->dim) == !s->l2norm);
+            const size_t n = s->nk * s->dim;
+            assert_true(same_floats(sk + r * n, (const float *)woa->act + (4 * b + r) * woa->row + n, n) == !s->l2norm);
         }
         for (size_t i = 0; i < EDGE; i++) assert_true(isnan(vn[woa->c.stash_stride - 1 - i])); /* the gap of the pitch */
     }
