@@ -168,7 +168,7 @@ static double rate(uint64_t n, double seconds) {
 
 static void print_route(void *user, const char *op, const gdn_route *route, uint64_t launches) {
     (void)user;
-    fprintf(stderr, "  %-11s %-40s %llu launches%s%s\n", op, route->entry ? route->entry : "-", (unsigned long long)launches,
+    fprintf(stderr, "  %-21s %-40s %llu launches%s%s\n", op, route->entry ? route->entry : "-", (unsigned long long)launches,
             route->guard ? ", not the requested one: " : "", route->guard ? route->guard : "");
 }
 

@@ -264,7 +264,7 @@ gdn_status gdn_engine_routes(const gdn_engine *e, gdn_engine_route_fn each, void
         gdn_route r = { .struct_size = (uint32_t)sizeof r };
         const gdn_status s = gdn_explain(e->plans[i], used->n, used->u32, &r);
         if (s < 0) return s;
-        each(user, gdn_op_name(ops[i]), &r, used->launches);
+        each(user, i == GDN__PLAN_CONV_ROWS ? "conv_fused, rows kept" : gdn_op_name(ops[i]), &r, used->launches);
     }
     return GDN_OK;
 }
