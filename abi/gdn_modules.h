@@ -13,7 +13,7 @@ typedef struct gdn_modules {
     uint32_t abi_minor;
     /* [any][cap] How many modules the target has for this architecture ("sm_90a"). Pure. */
     uint32_t (*count)(const char *arch);
-    /* [any][cap] Module `index` of them, complete but for nothing: arch is set too. Everything in *out lives as long as the plugin,
+    /* [any][cap] Module `index` of them, complete, arch included. Everything in *out lives as long as the plugin,
      * arch as long as the caller's string. GDN_E_ARG past the end. Pure. */
     gdn_status (*get)(const char *arch, uint32_t index, gdn_compile_job *out);
 } gdn_modules;
