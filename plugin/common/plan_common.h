@@ -62,10 +62,10 @@ gdn_status gdn__check_nonzero(gdn_text *err, const char *op, const char *field, 
 
 /* ---- levers, read once a context ---- */
 typedef struct gdn__levers {
-    bool prefill_tc, no_prefill_tc, ba_hopper, woa;
-    uint32_t cpu_isa;                            /* most that may be used: 0 base, 1 avx2, 2 avx512 */
-    uint32_t woa_source, ba_source, tc_source;   /* GDN_FROM_* */
-    const char *woa_where, *ba_where, *tc_where; /* host-owned */
+    bool prefill_tc, no_prefill_tc, ba_hopper, ba_tc, woa;
+    uint32_t cpu_isa;                                          /* most that may be used: 0 base, 1 avx2, 2 avx512 */
+    uint32_t woa_source, ba_source, ba_tc_source, tc_source;   /* GDN_FROM_* */
+    const char *woa_where, *ba_where, *ba_tc_where, *tc_where; /* host-owned */
 } gdn__levers;
 void gdn__levers_read(const gdn_host *host, gdn__levers *out);
 
@@ -93,6 +93,28 @@ enum { GDN__RULE_GUARD_MAP(GDN__GUARD_ENUM) GDN__RULE_TAKEN };
     X(GDN__TC_STRIDE, "qk_stride is not a multiple of 8 (16-byte K loads)")
 enum { GDN__TC_GUARD_MAP(GDN__GUARD_ENUM) GDN__TC_TAKEN };
 
+/* Guards of the tensor-core route of the b/a projection. */
+#define GDN__BA_TC_GUARD_MAP(X)                                                                                                            \
+    X(GDN__BA_TC_NOT_REQUESTED, "not requested")                                                                                           \
+    X(GDN__BA_TC_KERNEL_ABSENT, "kernel absent from this image (sm_90a only)")                                                             \
+    X(GDN__BA_TC_N_BIG, "N is above 128")                                                                                                  \
+    X(GDN__BA_TC_K_TILE, "K is not a multiple of 64 (the K tile)")                                                                         \
+    X(GDN__BA_TC_FEW_ROWS, "too few rows to fill the device with 64-row tiles")
+enum { GDN__BA_TC_GUARD_MAP(GDN__GUARD_ENUM) GDN__BA_TC_TAKEN };
+
+/* Every guard in one row, for the counters: the families one after another. */
+enum {
+    GDN__G_BA = 0,
+    GDN__G_WOA = GDN__G_BA + GDN_BA_TWIN,
+    GDN__G_W4A4 = GDN__G_WOA + GDN_WOA_TAKEN,
+    GDN__G_RULE = GDN__G_W4A4 + GDN_W4A4_TAKEN,
+    GDN__G_TC = GDN__G_RULE + GDN__RULE_TAKEN,
+    GDN__G_BA_TC = GDN__G_TC + GDN__TC_TAKEN,
+    GDN__GUARDS = GDN__G_BA_TC + GDN__BA_TC_TAKEN
+};
+const char *gdn__guard_text(uint32_t guard, uint32_t *op); /* of that row, and the operation it belongs to */
+
+const char *gdn__ba_tc_guard_text(uint32_t guard);
 const char *gdn__ba_guard_text(uint32_t guard); /* NULL for GDN_BA_TWIN, likewise below */
 const char *gdn__woa_guard_text(uint32_t guard);
 const char *gdn__w4a4_guard_text(uint32_t guard);
@@ -101,6 +123,7 @@ const char *gdn__tc_guard_text(uint32_t guard);
 
 uint32_t gdn__ba_min_tokens(uint32_t sm_count); /* 2*max(sm,1), saturating */
 uint32_t gdn__ba_pick(bool requested, bool present, uint32_t m, uint32_t n, uint32_t k, uint32_t k_stride, uint32_t sm_count);
+uint32_t gdn__ba_tc_pick(bool requested, bool present, uint32_t m, uint32_t n, uint32_t k, uint32_t sm_count);
 uint32_t gdn__woa_pick(bool requested, bool present, const gdn_rule_shape *s, uint32_t rows, uint32_t batch);
 uint32_t gdn__w4a4_pick(uint32_t m, uint32_t n, uint32_t k);
 uint32_t gdn__rule_pick(const gdn_rule_shape *s, uint32_t rows); /* rows is looked at for verify only */

@@ -23,6 +23,7 @@ void gdn__levers_read(const gdn_host *host, gdn__levers *out) {
     out->prefill_tc = is_on(host, "gdn_prefill_tc", &out->tc_source, &out->tc_where);
     out->no_prefill_tc = is_on(host, "gdn_no_prefill_tc", NULL, NULL);
     out->ba_hopper = is_on(host, "ssm_ba_gates_hopper", &out->ba_source, &out->ba_where);
+    out->ba_tc = is_on(host, "ssm_ba_gates_tc", &out->ba_tc_source, &out->ba_tc_where);
     out->woa = is_on(host, "gdn_woa", &out->woa_source, &out->woa_where);
     if (get(host, "cpu_isa", &v)) {
         if (strcmp(v.value, "base") == 0) out->cpu_isa = 0;

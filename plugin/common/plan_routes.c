@@ -21,6 +21,16 @@ TEXTS_(gdn__woa_guard_text, GDN_WOA_GUARD_MAP, GDN_WOA_TAKEN)
 TEXTS_(gdn__w4a4_guard_text, GDN_W4A4_GUARD_MAP, GDN_W4A4_TAKEN)
 TEXTS_(gdn__rule_guard_text, GDN__RULE_GUARD_MAP, GDN__RULE_TAKEN)
 TEXTS_(gdn__tc_guard_text, GDN__TC_GUARD_MAP, GDN__TC_TAKEN)
+TEXTS_(gdn__ba_tc_guard_text, GDN__BA_TC_GUARD_MAP, GDN__BA_TC_TAKEN)
+
+const char *gdn__guard_text(uint32_t g, uint32_t *op) {
+    if (g < GDN__G_WOA) return *op = GDN_OP_BA_GATES, gdn__ba_guard_text(g - GDN__G_BA);
+    if (g < GDN__G_W4A4) return *op = GDN_OP_VERIFY_WOA, gdn__woa_guard_text(g - GDN__G_WOA);
+    if (g < GDN__G_RULE) return *op = GDN_OP_W4A4_GEMV, gdn__w4a4_guard_text(g - GDN__G_W4A4);
+    if (g < GDN__G_TC) return *op = GDN_OP_VERIFY, gdn__rule_guard_text(g - GDN__G_RULE);
+    if (g < GDN__G_BA_TC) return *op = GDN_OP_PREFILL, gdn__tc_guard_text(g - GDN__G_TC);
+    return *op = GDN_OP_BA_GATES, g < GDN__GUARDS ? gdn__ba_tc_guard_text(g - GDN__G_BA_TC) : NULL;
+}
 
 uint32_t gdn__ba_min_tokens(uint32_t sm_count) {
     const uint32_t sm = sm_count ? sm_count : 1;
@@ -35,6 +45,16 @@ uint32_t gdn__ba_pick(bool requested, bool present, uint32_t m, uint32_t n, uint
     if (k_stride < k) return GDN_BA_K_STRIDE;
     if (m < gdn__ba_min_tokens(sm_count)) return GDN_BA_FEW_TOKENS;
     return GDN_BA_TWIN;
+}
+
+/* Half the multiprocessors with a tile each: below that the parent's many small blocks finish earlier. */
+uint32_t gdn__ba_tc_pick(bool requested, bool present, uint32_t m, uint32_t n, uint32_t k, uint32_t sm_count) {
+    if (!requested) return GDN__BA_TC_NOT_REQUESTED;
+    if (!present) return GDN__BA_TC_KERNEL_ABSENT;
+    if (n > 128) return GDN__BA_TC_N_BIG;
+    if (k % 64) return GDN__BA_TC_K_TILE;
+    if (m < gdn__ba_min_tokens(sm_count)) return GDN__BA_TC_FEW_ROWS;
+    return GDN__BA_TC_TAKEN;
 }
 
 uint32_t gdn__woa_pick(bool requested, bool present, const gdn_rule_shape *s, uint32_t rows, uint32_t batch) {

@@ -37,10 +37,10 @@ gdn_status cpu_counters(const gdn_ctx *ctx, gdn_counter *out, uint32_t cap, uint
     uint32_t used = 0;
     for (uint32_t op = 1; op < GDN_OP_COUNT_; op++, used++)
         if (used < cap) out[used] = (gdn_counter) { cpu_entry(op, ctx->isa), atomic_load(&ctx->launched[op]), op, 0 };
-    for (uint32_t g = 0; g < CPU_GUARDS; g++, used++)
+    for (uint32_t g = 0; g < GDN__GUARDS; g++, used++)
         if (used < cap) {
             uint32_t op;
-            const char *text = cpu_guard_text(g, &op);
+            const char *text = gdn__guard_text(g, &op);
             out[used] = (gdn_counter) { text, atomic_load(&ctx->refused[g]), op, 1 };
         }
     *n = used;

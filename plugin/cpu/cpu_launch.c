@@ -32,8 +32,8 @@ static gdn_status run_conv(const gdn_plan *p, gdn__call *c, gdn_text *err) {
 }
 
 static void log_ba(const gdn_ctx *ctx, const cpu_decision *d, uint32_t m) {
-    const uint32_t slot = d->guard - CPU_GUARD_BA;
-    if (d->guard >= CPU_GUARD_WOA || !ctx->host.once(ctx->host.user, GDN_ONCE_BA_GATES + slot)) return;
+    const uint32_t slot = d->guard - GDN__G_BA;
+    if (d->guard >= GDN__G_WOA || !ctx->host.once(ctx->host.user, GDN_ONCE_BA_GATES + slot)) return;
     char line[256];
     snprintf(line, sizeof line, "SSM ba_gates: the Hopper twin is NOT running at M=%u: %s (ATLAS_SSM_BA_GATES_HOPPER)", m, d->route.guard);
     ctx->host.log(ctx->host.user, GDN_LOG_INFO, "route", line);
@@ -71,7 +71,7 @@ static gdn_status launch(const gdn_plan *p, const gdn_launch_args *args, gdn_tex
     default: st = cpu_run_layer(p, &c, err); break;
     }
     if (st) return st;
-    if (d.guard < CPU_GUARDS) atomic_fetch_add(&ctx->refused[d.guard], 1);
+    if (d.guard < GDN__GUARDS) atomic_fetch_add(&ctx->refused[d.guard], 1);
     if (p->op->op == GDN_OP_BA_GATES) log_ba(ctx, &d, c.u32[GDN_BA_GATES_U_M]);
     atomic_fetch_add_explicit(&ctx->launched[p->op->op], 1, memory_order_relaxed);
     return GDN_OK;

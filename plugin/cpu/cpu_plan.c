@@ -32,14 +32,6 @@ const char *cpu_entry(uint32_t op, uint32_t isa) {
     return op < GDN_OP_COUNT_ && isa < GDN_CPU_ISAS ? names[op][isa] : NULL;
 }
 
-const char *cpu_guard_text(uint32_t g, uint32_t *op) {
-    if (g < CPU_GUARD_WOA) return *op = GDN_OP_BA_GATES, gdn__ba_guard_text(g - CPU_GUARD_BA);
-    if (g < CPU_GUARD_W4A4) return *op = GDN_OP_VERIFY_WOA, gdn__woa_guard_text(g - CPU_GUARD_WOA);
-    if (g < CPU_GUARD_RULE) return *op = GDN_OP_W4A4_GEMV, gdn__w4a4_guard_text(g - CPU_GUARD_W4A4);
-    if (g < CPU_GUARD_TC) return *op = GDN_OP_VERIFY, gdn__rule_guard_text(g - CPU_GUARD_RULE);
-    return *op = GDN_OP_PREFILL, g < CPU_GUARDS ? gdn__tc_guard_text(g - CPU_GUARD_TC) : NULL;
-}
-
 /* Nothing runs: the guard is the answer. */
 static void refuse(cpu_decision *d, uint32_t guard, const char *text) {
     d->status = GDN_REFUSED;
@@ -68,24 +60,24 @@ static void decide_rule(const gdn__levers *lv, const gdn_rule_shape *s, const ui
         d->route.lever = "gdn_woa";
         d->route.lever_where = lv->woa_where;
         d->route.lever_source = lv->woa_source;
-        if (g < GDN_WOA_TAKEN) refuse(d, CPU_GUARD_WOA + g, gdn__woa_guard_text(g));
+        if (g < GDN_WOA_TAKEN) refuse(d, GDN__G_WOA + g, gdn__woa_guard_text(g));
         return;
     }
     const uint32_t g = gdn__rule_pick(s, rows);
     if (g < GDN__RULE_TAKEN) {
-        refuse(d, CPU_GUARD_RULE + g, gdn__rule_guard_text(g));
+        refuse(d, GDN__G_RULE + g, gdn__rule_guard_text(g));
         return;
     }
     const bool tc = lv->prefill_tc && !lv->no_prefill_tc;
     if (op == GDN_OP_PREFILL && tc) {
         const uint32_t t = gdn__tc_pick(tc, false, s->k_dim, s->v_dim, GDN_CHUNK, s->qk_stride);
-        fall_back(d, CPU_GUARD_TC + t, gdn__tc_guard_text(t), "gdn_prefill_tc", lv->tc_where, lv->tc_source);
+        fall_back(d, GDN__G_TC + t, gdn__tc_guard_text(t), "gdn_prefill_tc", lv->tc_where, lv->tc_source);
     }
 }
 
 void cpu_decide(const gdn__levers *lv, uint32_t isa, const gdn__shape *shape, const uint32_t *u32, cpu_decision *d) {
     const uint32_t op = shape->base.op;
-    *d = (cpu_decision) { .guard = CPU_GUARDS };
+    *d = (cpu_decision) { .guard = GDN__GUARDS };
     d->route.struct_size = (uint32_t)sizeof d->route;
     d->route.chosen = 1;
     d->route.entry = cpu_entry(op, isa);
@@ -99,7 +91,7 @@ void cpu_decide(const gdn__levers *lv, uint32_t isa, const gdn__shape *shape, co
         if (lv->ba_hopper) {
             const gdn_ba_shape *s = &shape->ba;
             const uint32_t g = gdn__ba_pick(true, false, u32 ? u32[GDN_BA_GATES_U_M] : s->max_m, s->N, s->K, s->K_stride, 0);
-            fall_back(d, CPU_GUARD_BA + g, gdn__ba_guard_text(g), "ssm_ba_gates_hopper", lv->ba_where, lv->ba_source);
+            fall_back(d, GDN__G_BA + g, gdn__ba_guard_text(g), "ssm_ba_gates_hopper", lv->ba_where, lv->ba_source);
         }
         break;
     case GDN_OP_W4A4_QUANT:
@@ -107,7 +99,7 @@ void cpu_decide(const gdn__levers *lv, uint32_t isa, const gdn__shape *shape, co
         const bool gemv = op == GDN_OP_W4A4_GEMV;
         const uint32_t m = !u32 ? shape->w4a4.max_m : gemv ? u32[GDN_W4A4_GEMV_U_M] : u32[GDN_W4A4_QUANT_U_M];
         const uint32_t g = gdn__w4a4_pick(m, gemv ? shape->w4a4.N : 1, shape->w4a4.K);
-        if (g < GDN_W4A4_TAKEN) refuse(d, CPU_GUARD_W4A4 + g, gdn__w4a4_guard_text(g));
+        if (g < GDN_W4A4_TAKEN) refuse(d, GDN__G_W4A4 + g, gdn__w4a4_guard_text(g));
         break;
     }
     default: break;
@@ -139,7 +131,7 @@ gdn_status cpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan
     gdn_status st = gdn__shape_read(shape, &p->shape, err);
     if (st) goto fail;
     cpu_decide(&ctx->levers, ctx->isa, &p->shape, NULL, &d);
-    if (d.guard < CPU_GUARDS) atomic_fetch_add(&ctx->refused[d.guard], 1);
+    if (d.guard < GDN__GUARDS) atomic_fetch_add(&ctx->refused[d.guard], 1);
     if (d.status) {
         st = gdn__fail(err, d.status, "%s: refused: %s", gdn__op_name(p->shape.base.op), d.route.guard);
         goto fail;

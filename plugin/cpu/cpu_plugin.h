@@ -12,16 +12,6 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-/* Every guard that can refuse on this target, for the counters: the families' guards in a row. */
-enum {
-    CPU_GUARD_BA = 0,
-    CPU_GUARD_WOA = CPU_GUARD_BA + GDN_BA_TWIN,
-    CPU_GUARD_W4A4 = CPU_GUARD_WOA + GDN_WOA_TAKEN,
-    CPU_GUARD_RULE = CPU_GUARD_W4A4 + GDN_W4A4_TAKEN,
-    CPU_GUARD_TC = CPU_GUARD_RULE + GDN__RULE_TAKEN,
-    CPU_GUARDS = CPU_GUARD_TC + GDN__TC_TAKEN
-};
-
 struct gdn_ctx {
     gdn_host host; /* a copy; what it points to outlives the context */
     gdn__levers levers;
@@ -29,7 +19,7 @@ struct gdn_ctx {
     uint32_t isa;
     _Atomic uint32_t plans;
     _Atomic uint64_t launched[GDN_OP_COUNT_];
-    _Atomic uint64_t refused[CPU_GUARDS];
+    _Atomic uint64_t refused[GDN__GUARDS];
 };
 
 struct gdn_plan {
@@ -38,7 +28,7 @@ struct gdn_plan {
     gdn__shape shape;
 };
 
-/* The decision for one set of counts: the route as explain tells it, and the guard's place in the counters (CPU_GUARDS: none). */
+/* The decision for one set of counts: the route as explain tells it, and the guard's place in the counters (GDN__GUARDS: none). */
 typedef struct cpu_decision {
     gdn_route route;
     gdn_status status; /* GDN_OK, or GDN_REFUSED: nothing runs */
@@ -47,9 +37,8 @@ typedef struct cpu_decision {
 
 /* u32 may be NULL: the maxima. Pure. */
 void cpu_decide(const gdn__levers *levers, uint32_t isa, const gdn__shape *shape, const uint32_t *u32, cpu_decision *out);
-/* The entry's name, "gdn_cpu_prefill_avx512"; and of a guard in the counters, with its operation. */
+/* The entry's name, "gdn_cpu_prefill_avx512". */
 const char *cpu_entry(uint32_t op, uint32_t isa);
-const char *cpu_guard_text(uint32_t guard, uint32_t *op);
 
 /* ---- launch ---- */
 gdn_status cpu_bind_rule(const gdn_plan *p, gdn__call *c, gdn_cpu_rule *out, gdn_text *err);
