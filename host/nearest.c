@@ -1,6 +1,7 @@
 /* nearest.c - "did you mean", by edit distance. */
 #include "nearest.h"
 
+#include <stdint.h>
 #include <string.h>
 
 /* Levenshtein distance of two short words; what is longer than a row is far from everything. */
@@ -8,7 +9,7 @@ static size_t distance(const char *a, const char *b) {
     enum { ROW = 64 };
     size_t row[ROW];
     const size_t na = strlen(a), nb = strlen(b);
-    if (na >= ROW || nb >= ROW) return ROW;
+    if (na >= ROW || nb >= ROW) return SIZE_MAX;
     for (size_t j = 0; j <= nb; j++) row[j] = j;
     for (size_t i = 1; i <= na; i++) {
         size_t diagonal = row[0];

@@ -92,6 +92,11 @@ static gdn_status add_relative(gdn__places *p, char *base, const char *tail, con
     if (!base) return GDN_OK; /* cannot be told: one place less */
     char *folder = gdn__format("%s/%s/%u", base, tail, GDN_ABI_MAJOR);
     free(base);
+    char real[PATH_MAX];
+    if (folder && realpath(folder, real)) { /* so that one folder has one name */
+        free(folder);
+        folder = gdn__copy(real);
+    }
     return add(p, folder, rule);
 }
 
