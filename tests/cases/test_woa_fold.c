@@ -126,6 +126,27 @@ static void fold_that_is_not_engaged_copies_kept_states(void **state) {
     }
 }
 
+/* Without kept states a fold that would need them is an argument error, not a crash; na = 0 or all needs none. */
+static void fold_that_is_not_engaged_without_kept_states(void **state) {
+    (void)state;
+    static const uint32_t na[] = { 0, 4 }, needs[] = { 0, 2 };
+    const rc_spec s = { .op = GDN_OP_VERIFY, .nk = 2, .nv = 4, .dim = 128, .batch = 2, .rows = 4, .addr = GDN_STATE_POOL };
+    rule_case c;
+    rc_make(&c, &s);
+    assert_int_equal(rc_launch(&c), GDN_OK);
+    assert_int_equal(rc_launch_op(&c, GDN_OP_FLAG_CLEAR, 0, 2), GDN_OK);
+    guard pool = guard_copy(&c.pool);
+    guard_put(&c.na, na);
+    assert_int_equal(rc_launch_op(&c, GDN_OP_FOLD, 0, 2), GDN_OK);
+    guard_put(&c.na, needs);
+    target_log_clear();
+    assert_true(rc_launch_op(&c, GDN_OP_FOLD, 0, 2) < 0);
+    assert_true(target_logged("hi_tables"));
+    assert_memory_equal(pool.p, c.pool.p, pool.bytes);
+    guard_free(&pool);
+    rc_free(&c);
+}
+
 /* The stash is documented: vn[4][nv][V] | g[4][nv], clamped | sk[4][nk][K]. */
 static void the_stash_holds_what_the_header_says(void **state) {
     (void)state;
@@ -214,6 +235,7 @@ int main(void) {
         cmocka_unit_test(woa_output_is_verify_output_and_fold_gives_its_states),
         cmocka_unit_test(batched_launches_have_the_bytes_of_single_ones),
         cmocka_unit_test(fold_that_is_not_engaged_copies_kept_states),
+        cmocka_unit_test(fold_that_is_not_engaged_without_kept_states),
         cmocka_unit_test(the_stash_holds_what_the_header_says),
         cmocka_unit_test(woa_refusals_name_the_first_guard),
         cmocka_unit_test(woa_without_table_stash_or_flag),

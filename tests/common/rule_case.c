@@ -14,6 +14,7 @@ static void take_defaults(rc_spec *s) {
     s->batch = or_else(s->batch, 1);
     s->gate_form = or_else(s->gate_form, GDN_GATE_LINEAR);
     if (s->op == GDN_OP_DECODE) s->rows = 1;
+    s->hi = s->hi && (s->op == GDN_OP_VERIFY || s->op == GDN_OP_VERIFY_WOA);
     if (s->len) s->offsets = or_else(s->offsets, GDN_OFFSETS_I32);
     if (s->a_hi == 0) {
         s->a_lo = 0.80;

@@ -69,7 +69,7 @@ rc_expect rc_expect_of(const rule_case *c, const double *init) {
         const bool pad = rc_padding(c, b);
         for (uint32_t t = c->start[b]; t < c->start[b + 1]; t++) e.row[t] = pad ? RC_ZERO : RC_VALUE;
         /* Without tokens a state is written only when it is copied elsewhere or zeroed. */
-        const bool moves = s->op == GDN_OP_PREFILL && (rc_state(c, true, b) != rc_state(c, false, b) || (s->fresh && s->fresh[b]));
+        const bool moves = s->op != GDN_OP_DECODE && (rc_state(c, true, b) != rc_state(c, false, b) || (s->fresh && s->fresh[b]));
         e.written[b] = !pad && s->op != GDN_OP_VERIFY_WOA && (c->start[b + 1] > c->start[b] || moves);
         for (uint32_t h = 0; !pad && h < s->nv; h++) expect_head(c, &e, b, h, init);
     }

@@ -20,7 +20,7 @@ int target_teardown(void **state);
 
 void target_log_clear(void);
 bool target_logged(const char *part); /* a line since the last clear holds this text */
-const char *target_log_text(void);    /* all of them, for messages */
+const char *target_log_text(void);    /* the last of them, for messages */
 
 /* Plans. _try gives the status and the text (never NULL). */
 gdn_status plan_try(const void *shape, gdn_hplan **out, char *text, uint32_t cap);

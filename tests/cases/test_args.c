@@ -1,0 +1,417 @@
+/* test_args.c - argument errors: every operation, each required pointer NULL, each count above its maximum, shapes of wrong
+ * size, with unknown flags or forgotten fields. The status is an error, the text names the field, nothing is written. */
+#include "numeric.h"
+#include "target.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct op_row {
+    const char *name;
+    uint32_t op, n_ptr, n_u32;
+    const void *shape;
+    uint32_t shape_size;
+    const char *const *ptr_name, *const *u32_name;
+    const uint32_t *need; /* GDN_REQ or GDN_OPT a pointer */
+    const uint32_t *u32;  /* counts of a launch with work */
+} op_row;
+
+#define NAME_(ID, name, need) name,
+#define NEED_(ID, name, need) need,
+#define LISTS(OP)                                                                                                                          \
+    static const char *const OP##_ptr[] = { GDN_##OP##_PTRS(NAME_) };                                                                      \
+    static const uint32_t OP##_need[] = { GDN_##OP##_PTRS(NEED_) }
+#define U32S(OP) static const char *const OP##_u32n[] = { GDN_##OP##_U32S(NAME_) }
+LISTS(PREFILL);
+LISTS(DECODE);
+LISTS(VERIFY);
+LISTS(VERIFY_WOA);
+LISTS(FOLD);
+LISTS(FLAG_CLEAR);
+LISTS(CONV1D);
+LISTS(CONV_FUSED);
+LISTS(GATES);
+LISTS(BA_GATES);
+LISTS(BA_GEMV);
+LISTS(NORM);
+LISTS(STATE_COPY);
+LISTS(STATE_ZERO);
+LISTS(W4A4_QUANT);
+LISTS(W4A4_GEMV);
+U32S(PREFILL);
+U32S(DECODE);
+U32S(VERIFY);
+U32S(VERIFY_WOA);
+U32S(FOLD);
+U32S(CONV1D);
+U32S(CONV_FUSED);
+U32S(GATES);
+U32S(BA_GATES);
+U32S(NORM);
+U32S(STATE_COPY);
+U32S(STATE_ZERO);
+U32S(W4A4_QUANT);
+U32S(W4A4_GEMV);
+
+#define RULE(op_)                                                                                                                          \
+    {                                                                                                                                      \
+        .base = SHAPE_BASE(gdn_rule_shape, op_, GDN_F32), .nk = 2, .nv = 4, .k_dim = 128, .v_dim = 128, .gate_form = GDN_GATE_LINEAR,      \
+        .state_addr = GDN_STATE_POOL, .state_type = GDN_F32, .max_tokens = 8, .max_batch = 2, .max_rows = 4, .stash_seqs = 2               \
+    }
+static const gdn_rule_shape prefill = RULE(GDN_OP_PREFILL), decode = RULE(GDN_OP_DECODE), verify = RULE(GDN_OP_VERIFY),
+                            woa = RULE(GDN_OP_VERIFY_WOA), fold = RULE(GDN_OP_FOLD);
+static const gdn_flag_shape flag = { SHAPE_BASE(gdn_flag_shape, GDN_OP_FLAG_CLEAR, 0) };
+static const gdn_conv_shape conv = { .base = SHAPE_BASE(gdn_conv_shape, GDN_OP_CONV1D, GDN_F32),
+                                     .channels = 8,
+                                     .width = 4,
+                                     .weight_type = GDN_F32,
+                                     .max_tokens = 8,
+                                     .max_batch = 2 };
+static const gdn_conv_shape fused = { .base = SHAPE_BASE(gdn_conv_shape, GDN_OP_CONV_FUSED, GDN_F32),
+                                      .channels = 256,
+                                      .width = 4,
+                                      .silu = 1,
+                                      .weight_type = GDN_F32,
+                                      .max_tokens = 8,
+                                      .max_batch = 2,
+                                      .nk = 1,
+                                      .nv = 2,
+                                      .k_dim = 64,
+                                      .v_dim = 64 };
+static const gdn_gates_shape gates = {
+    .base = SHAPE_BASE(gdn_gates_shape, GDN_OP_GATES, GDN_F32), .nv = 4, .gate_form = GDN_GATE_LINEAR, .param_type = GDN_F32, .max_rows = 2
+};
+static const gdn_ba_shape ba = { .base = SHAPE_BASE(gdn_ba_shape, GDN_OP_BA_GATES, GDN_F32),
+                                 .N = 8,
+                                 .K = 64,
+                                 .nv = 4,
+                                 .vheads_per_group = 2,
+                                 .weight_type = GDN_F32,
+                                 .max_m = 2 };
+static const gdn_ba_shape gemv = {
+    .base = SHAPE_BASE(gdn_ba_shape, GDN_OP_BA_GEMV, GDN_F32), .N = 8, .K = 64, .nv = 4, .vheads_per_group = 2, .weight_type = GDN_F32
+};
+static const gdn_norm_shape norm = { .base = SHAPE_BASE(gdn_norm_shape, GDN_OP_NORM, GDN_F32),
+                                     .dim = 16,
+                                     .act = GDN_NORM_SILU,
+                                     .weight_type = GDN_F32,
+                                     .max_rows = 2,
+                                     .eps = 1e-6f };
+static const gdn_state_shape copy = { .base = SHAPE_BASE(gdn_state_shape, GDN_OP_STATE_COPY, 0), .bytes = 64, .max_count = 2 };
+static const gdn_state_shape zero = { .base = SHAPE_BASE(gdn_state_shape, GDN_OP_STATE_ZERO, 0), .bytes = 64, .max_count = 2 };
+static const gdn_w4a4_shape quant = { .base = SHAPE_BASE(gdn_w4a4_shape, GDN_OP_W4A4_QUANT, GDN_F32), .K = 128, .max_m = 2 };
+static const gdn_w4a4_shape w4a4 = { .base = SHAPE_BASE(gdn_w4a4_shape, GDN_OP_W4A4_GEMV, GDN_F32), .N = 16, .K = 128, .max_m = 2 };
+
+static const uint32_t two_four[] = { 2, 4 }, four_two[] = { 4, 2 }, two[] = { 2 }, scale_two[] = { 0x3f800000u, 2 };
+#define ROW(OP, shape, u32, u32n, n_u32)                                                                                                   \
+    { #OP, GDN_OP_##OP, GDN_##OP##_N_PTR, n_u32, &shape, sizeof shape, OP##_ptr, u32n, OP##_need, u32 }
+static const op_row rows[] = {
+    ROW(PREFILL, prefill, two_four, PREFILL_u32n, 2),
+    ROW(DECODE, decode, two, DECODE_u32n, 1),
+    ROW(VERIFY, verify, four_two, VERIFY_u32n, 2),
+    ROW(VERIFY_WOA, woa, four_two, VERIFY_WOA_u32n, 2),
+    ROW(FOLD, fold, four_two, FOLD_u32n, 2),
+    ROW(FLAG_CLEAR, flag, NULL, NULL, 0),
+    ROW(CONV1D, conv, two_four, CONV1D_u32n, 2),
+    ROW(CONV_FUSED, fused, two_four, CONV_FUSED_u32n, 2),
+    ROW(GATES, gates, two, GATES_u32n, 1),
+    ROW(BA_GATES, ba, two, BA_GATES_u32n, 1),
+    ROW(BA_GEMV, gemv, NULL, NULL, 0),
+    ROW(NORM, norm, two, NORM_u32n, 1),
+    ROW(STATE_COPY, copy, two, STATE_COPY_u32n, 1),
+    ROW(STATE_ZERO, zero, two, STATE_ZERO_u32n, 1),
+    ROW(W4A4_QUANT, quant, two, W4A4_QUANT_u32n, 1),
+    ROW(W4A4_GEMV, w4a4, scale_two, W4A4_GEMV_u32n, 2),
+};
+
+/* Every pointer goes to its own part of one arena of valid zeros (slots 0, flag 0, offsets 0): big enough for any of them. */
+enum { PART = 1 << 20 };
+static uint8_t *arena;
+
+static void fill_pointers(uint64_t *ptr, const op_row *r) {
+    for (uint32_t i = 0; i < r->n_ptr; i++)
+        ptr[i] = r->need[i] == GDN_REQ || strcmp(r->ptr_name[i], "in_tab") == 0 ? addr_of(arena + (uint64_t)i * PART) : 0;
+    if (strcmp(r->name, "FOLD") == 0) ptr[GDN_FOLD_P_STASH] = addr_of(arena + (uint64_t)GDN_FOLD_P_STASH * PART);
+}
+
+static int make_arena(void **state) {
+    arena = calloc(GDN_CONV1D_N_PTR + 8u, PART);
+    return arena && target_setup(state) == 0 ? 0 : -1;
+}
+
+static int free_arena(void **state) {
+    free(arena);
+    return target_teardown(state);
+}
+
+static bool arena_is_zero(void) {
+    const uint64_t *w = (const uint64_t *)(const void *)arena;
+    for (uint64_t i = 0; i < (GDN_CONV1D_N_PTR + 8ull) * PART / 8; i++) {
+        if (w[i]) return false;
+    }
+    return true;
+}
+
+static void every_required_pointer(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < N_OF(rows); i++) {
+        const op_row *r = &rows[i];
+        gdn_hplan *p = plan_ok(r->shape);
+        for (uint32_t k = 0; k < r->n_ptr; k++) {
+            uint64_t ptr[20];
+            fill_pointers(ptr, r);
+            if (r->need[k] != GDN_REQ) continue;
+            ptr[k] = 0;
+            memset(arena, 0, (GDN_CONV1D_N_PTR + 8ull) * PART);
+            target_log_clear();
+            const gdn_status st = launch(p, r->n_ptr, ptr, r->n_u32, r->u32);
+            const bool named = target_logged(r->ptr_name[k]) || (r->op == GDN_OP_VERIFY_WOA && target_logged(GDN_WOA_NULL_TEXT));
+            if (st != GDN_E_ARG || !named)
+                fail_msg("%s without %s: %s; log: %s", r->name, r->ptr_name[k], gdn_status_name(st), target_log_text());
+            assert_true(arena_is_zero());
+        }
+        gdn_plan_free(p);
+    }
+}
+
+/* The control of the test above: with all pointers the same launches are done (and do write). */
+static void with_all_pointers_the_launches_are_done(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < N_OF(rows); i++) {
+        const op_row *r = &rows[i];
+        gdn_hplan *p = plan_ok(r->shape);
+        uint64_t ptr[20];
+        fill_pointers(ptr, r);
+        memset(arena, 0, (GDN_CONV1D_N_PTR + 8ull) * PART);
+        target_log_clear();
+        /* Slots 0 and 0 would be written twice: the second is padding. */
+        for (uint32_t k = 0; k < r->n_ptr; k++) {
+            if (strstr(r->ptr_name[k], "_tab") && strcmp(r->ptr_name[k], "na_tab") != 0 && ptr[k]) ((int32_t *)(uintptr_t)ptr[k])[1] = -1;
+            if (strstr(r->ptr_name[k], "_slots") && ptr[k]) ((int32_t *)(uintptr_t)ptr[k])[1] = -1;
+        }
+        const gdn_status st = launch(p, r->n_ptr, ptr, r->n_u32, r->u32);
+        if (st != GDN_OK) fail_msg("%s: %s; log: %s", r->name, gdn_status_name(st), target_log_text());
+        gdn_plan_free(p);
+    }
+}
+
+static void every_count_above_its_maximum(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < N_OF(rows); i++) {
+        const op_row *r = &rows[i];
+        gdn_hplan *p = plan_ok(r->shape);
+        for (uint32_t k = 0; k < r->n_u32; k++) {
+            if (strcmp(r->u32_name[k], "scale2") == 0) continue;
+            static const uint32_t above[] = { 9, 65, 0xffffffffu };
+            for (uint32_t j = 0; j < N_OF(above); j++) {
+                uint64_t ptr[20];
+                uint32_t u32[4] = { 0 };
+                fill_pointers(ptr, r);
+                memcpy(u32, r->u32, r->n_u32 * 4);
+                u32[k] = above[j];
+                memset(arena, 0, (GDN_CONV1D_N_PTR + 8ull) * PART);
+                target_log_clear();
+                const gdn_status st = launch(p, r->n_ptr, ptr, r->n_u32, u32);
+                /* write-on-accept has its own words for a wrong number of rows or sequences */
+                const bool refused = st == GDN_REFUSED && r->op == GDN_OP_VERIFY_WOA;
+                if (!(st == GDN_E_ARG || refused) || !target_logged(r->u32_name[k]))
+                    fail_msg("%s with %s %u: %s; log: %s", r->name, r->u32_name[k], above[j], gdn_status_name(st), target_log_text());
+                assert_true(arena_is_zero());
+            }
+        }
+        gdn_plan_free(p);
+    }
+}
+
+/* B126: no sequences, rows or pairs, and not one pointer: done, and no launch is counted. */
+static void B126_nothing_to_do_with_NULL_pointers(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < N_OF(rows); i++) {
+        const op_row *r = &rows[i];
+        if (r->n_u32 == 0) continue;
+        gdn_hplan *p = plan_ok(r->shape);
+        const uint64_t null[20] = { 0 };
+        const uint32_t last = r->n_u32 - 1; /* rows, M, count; batch: the first of prefill and conv, the last of verify */
+        const bool batch_first = strcmp(r->u32_name[0], "batch") == 0;
+        uint32_t u32[4] = { 0 };
+        memcpy(u32, r->u32, r->n_u32 * 4);
+        u32[batch_first ? 0 : last] = 0;
+        gdn_counter before[64], after[64];
+        uint32_t nb = 0, na = 0;
+        assert_int_equal(gdn_counters(target(), before, 64, &nb), GDN_OK);
+        target_log_clear();
+        const gdn_status st = launch(p, r->n_ptr, null, r->n_u32, u32);
+        if (st != GDN_OK) fail_msg("%s: %s; log: %s", r->name, gdn_status_name(st), target_log_text());
+        assert_int_equal(gdn_counters(target(), after, 64, &na), GDN_OK);
+        for (uint32_t k = 0; k < na && k < nb; k++) assert_int_equal(before[k].count, after[k].count);
+        gdn_plan_free(p);
+    }
+}
+
+static void sizes_and_flags_of_shapes(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < N_OF(rows); i++) {
+        const op_row *r = &rows[i];
+        uint64_t room[64] = { 0 };
+        gdn_shape *s = (gdn_shape *)(void *)room;
+        static const uint32_t bad[] = { 0, 8, 15 };
+        for (uint32_t k = 0; k < N_OF(bad); k++) {
+            memcpy(s, r->shape, r->shape_size);
+            s->struct_size = bad[k];
+            plan_fails(s, GDN_E_ABI, "struct_size");
+        }
+        memcpy(s, r->shape, r->shape_size);
+        s->struct_size = r->shape_size + 8; /* a newer caller's, with nothing new set */
+        gdn_plan_free(plan_ok(s));
+        s->struct_size = r->shape_size;
+        s->flags = 0x80000000u;
+        plan_fails(s, GDN_E_ARG, "flags");
+        memcpy(s, r->shape, r->shape_size);
+        const bool looks = r->op != GDN_OP_STATE_COPY && r->op != GDN_OP_STATE_ZERO && r->op != GDN_OP_FLAG_CLEAR && r->op != GDN_OP_FOLD;
+        for (uint32_t t = 0; looks && t < 3; t++) {
+            static const uint32_t types[] = { 0, GDN_F16, 7 };
+            s->act_type = types[t];
+            gdn_hplan *p;
+            char text[256];
+            const gdn_status st = plan_try(s, &p, text, sizeof text);
+            if (!(st == GDN_E_ARG || st == GDN_REFUSED) || !strstr(text, "act_type"))
+                fail_msg("%s act_type %u: %s: %s", r->name, types[t], gdn_status_name(st), text);
+        }
+    }
+    gdn_shape none = { .struct_size = sizeof none, .op = 99, .act_type = GDN_F32 };
+    plan_fails(&none, GDN_E_ARG, "99");
+    none.op = 0;
+    plan_fails(&none, GDN_E_ARG, "op");
+}
+
+static void launch_arguments_themselves(void **state) {
+    (void)state;
+    gdn_hplan *p = plan_ok(&decode);
+    uint64_t ptr[20];
+    fill_pointers(ptr, &rows[1]);
+    const uint32_t one = 1;
+    const gdn_launch_args good = { .struct_size = sizeof good, .n_ptr = rows[1].n_ptr, .n_u32 = 1, .ptr = ptr, .u32 = &one };
+    gdn_launch_args a = good;
+    a.flags = 1;
+    assert_int_equal(gdn_launch(p, &a), GDN_E_ARG);
+    a = good;
+    a.struct_size = 8;
+    assert_true(gdn_launch(p, &a) < 0);
+    a = good;
+    a.n_u32 = 0;
+    assert_int_equal(gdn_launch(p, &a), GDN_E_ARG);
+    a = good;
+    a.ptr = NULL;
+    assert_true(gdn_launch(p, &a) < 0);
+    assert_true(gdn_launch(p, NULL) < 0);
+    assert_true(gdn_launch(NULL, &good) < 0);
+    assert_int_equal(gdn_launch(p, &good), GDN_OK);
+    gdn_plan_free(p);
+}
+
+typedef struct field_row {
+    uint32_t at, value; /* byte of a u32 field */
+    gdn_status status;
+    const char *part;
+} field_row;
+#define F(type, field, value, status, part)                                                                                                \
+    { (uint32_t) offsetof(type, field), value, status, part }
+
+static void try_fields(const void *shape, uint32_t size, const field_row *f, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t room[64] = { 0 };
+        memcpy(room, shape, size);
+        memcpy((uint8_t *)room + f[i].at, &f[i].value, 4);
+        plan_fails(room, f[i].status, f[i].part);
+    }
+}
+
+static void fields_of_the_rule_shape(void **state) {
+    (void)state;
+    static const field_row f[] = {
+        F(gdn_rule_shape, nk, 0, GDN_E_ARG, "nk"),
+        F(gdn_rule_shape, nk, 3, GDN_E_ARG, "nv is 4, not a multiple of nk, 3"),
+        F(gdn_rule_shape, nv, 0, GDN_E_ARG, "nv"),
+        F(gdn_rule_shape, k_dim, 0, GDN_E_ARG, "k_dim"),
+        F(gdn_rule_shape, k_dim, 72, GDN_REFUSED, "k_dim"),
+        F(gdn_rule_shape, v_dim, 96, GDN_REFUSED, "v_dim"),
+        F(gdn_rule_shape, qk_stride, 255, GDN_E_ARG, "qk_stride"),
+        F(gdn_rule_shape, v_stride, 511, GDN_E_ARG, "v_stride"),
+        F(gdn_rule_shape, gb_stride, 3, GDN_E_ARG, "gb_stride"),
+        F(gdn_rule_shape, gate_form, 0, GDN_E_ARG, "gate_form"),
+        F(gdn_rule_shape, gate_form, 3, GDN_E_ARG, "gate_form"),
+        F(gdn_rule_shape, head_map, 2, GDN_E_ARG, "head_map"),
+        F(gdn_rule_shape, state_layout, 2, GDN_E_ARG, "state_layout"),
+        F(gdn_rule_shape, state_addr, 3, GDN_E_ARG, "state_addr"),
+        F(gdn_rule_shape, state_type, 0, GDN_E_ARG, "state_type"),
+        F(gdn_rule_shape, state_type, GDN_F16, GDN_REFUSED, "state is not f32"),
+        F(gdn_rule_shape, max_batch, 0, GDN_E_ARG, "max_batch"),
+        F(gdn_rule_shape, scale, 0x7f800000u, GDN_E_ARG, "scale"),
+        F(gdn_rule_shape, scale, 0x7fc00000u, GDN_E_ARG, "scale"),
+        F(gdn_rule_shape, state_stride, 5, GDN_E_ARG, "state_stride"),
+    };
+    try_fields(&prefill, sizeof prefill, f, N_OF(f));
+    try_fields(&decode, sizeof decode, f, N_OF(f));
+    try_fields(&verify, sizeof verify, f, N_OF(f));
+    static const field_row p[] = { F(gdn_rule_shape, max_tokens, 0, GDN_E_ARG, "max_tokens"),
+                                   F(gdn_rule_shape, ckpt_every, 65, GDN_E_ARG, "ckpt_every"),
+                                   F(gdn_rule_shape, offsets, 3, GDN_E_ARG, "offsets") };
+    try_fields(&prefill, sizeof prefill, p, N_OF(p));
+    static const field_row v[] = { F(gdn_rule_shape, hi_capacity, 2, GDN_E_ARG, "hi_capacity"),
+                                   F(gdn_rule_shape, max_rows, 0, GDN_REFUSED, "rows is 0"),
+                                   F(gdn_rule_shape, max_rows, 17, GDN_REFUSED, "rows is above 16") };
+    try_fields(&verify, sizeof verify, v, N_OF(v));
+    gdn_rule_shape s = verify;
+    s.state_addr = GDN_STATE_TABLE;
+    s.slab_entries = 1;
+    plan_fails(&s, GDN_E_ARG, "slab_entries");
+}
+
+static void fields_of_the_other_shapes(void **state) {
+    (void)state;
+    static const field_row c[] = { F(gdn_conv_shape, channels, 0, GDN_E_ARG, "channels"),
+                                   F(gdn_conv_shape, width, 9, GDN_E_ARG, "width"),
+                                   F(gdn_conv_shape, state_len, 2, GDN_E_ARG, "state_len"),
+                                   F(gdn_conv_shape, x_stride, 7, GDN_E_ARG, "x_stride"),
+                                   F(gdn_conv_shape, silu, 2, GDN_E_ARG, "silu"),
+                                   F(gdn_conv_shape, weight_type, 0, GDN_E_ARG, "weight_type"),
+                                   F(gdn_conv_shape, pad_, 1, GDN_E_ARG, "pad_"),
+                                   F(gdn_conv_shape, slot_stride, 5, GDN_E_ARG, "slot_stride"),
+                                   F(gdn_conv_shape, max_tokens, 0, GDN_E_ARG, "max_tokens"),
+                                   F(gdn_conv_shape, max_batch, 0, GDN_E_ARG, "max_batch") };
+    try_fields(&conv, sizeof conv, c, N_OF(c));
+    try_fields(&fused, sizeof fused, c, N_OF(c));
+    static const field_row u[] = { F(gdn_conv_shape, channels, 255, GDN_E_ARG, "channels"), F(gdn_conv_shape, silu, 0, GDN_E_ARG, "silu"),
+                                   F(gdn_conv_shape, q_stride, 63, GDN_E_ARG, "q_stride") };
+    try_fields(&fused, sizeof fused, u, N_OF(u));
+    static const field_row g[] = { F(gdn_gates_shape, nv, 0, GDN_E_ARG, "nv"),
+                                   F(gdn_gates_shape, gate_form, 0, GDN_E_ARG, "gate_form"),
+                                   F(gdn_gates_shape, param_type, 0, GDN_E_ARG, "param_type"),
+                                   F(gdn_gates_shape, a_stride, 3, GDN_E_ARG, "a_stride"),
+                                   F(gdn_gates_shape, gate_stride, 7, GDN_E_ARG, "gate_stride"),
+                                   F(gdn_gates_shape, vheads_per_group, 3, GDN_E_ARG, "vheads_per_group") };
+    try_fields(&gates, sizeof gates, g, N_OF(g));
+    static const field_row n[] = { F(gdn_norm_shape, dim, 0, GDN_E_ARG, "dim"),
+                                   F(gdn_norm_shape, act, 0, GDN_E_ARG, "act"),
+                                   F(gdn_norm_shape, eps, 0, GDN_E_ARG, "eps"),
+                                   F(gdn_norm_shape, weight_type, 0, GDN_E_ARG, "weight_type"),
+                                   F(gdn_norm_shape, x_stride, 15, GDN_E_ARG, "x_stride"),
+                                   F(gdn_norm_shape, z_stride, 15, GDN_E_ARG, "z_stride") };
+    try_fields(&norm, sizeof norm, n, N_OF(n));
+    static const field_row s[] = { F(gdn_state_shape, bytes, 0, GDN_E_ARG, "bytes"),
+                                   F(gdn_state_shape, dst_stride, 63, GDN_E_ARG, "dst_stride"),
+                                   F(gdn_state_shape, max_count, 0, GDN_E_ARG, "max_count"),
+                                   F(gdn_state_shape, pad_, 1, GDN_E_ARG, "pad_") };
+    try_fields(&copy, sizeof copy, s, N_OF(s));
+    try_fields(&zero, sizeof zero, s, N_OF(s));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_required_pointer),        cmocka_unit_test(with_all_pointers_the_launches_are_done),
+        cmocka_unit_test(every_count_above_its_maximum), cmocka_unit_test(B126_nothing_to_do_with_NULL_pointers),
+        cmocka_unit_test(sizes_and_flags_of_shapes),     cmocka_unit_test(launch_arguments_themselves),
+        cmocka_unit_test(fields_of_the_rule_shape),      cmocka_unit_test(fields_of_the_other_shapes),
+    };
+    return cmocka_run_group_tests_name("arguments", tests, make_arena, free_arena);
+}
