@@ -13,7 +13,7 @@ static gdn_status check_shape(const gdn_shape *shape, gdn_text *err) {
     if (!shape || shape->struct_size < sizeof *shape) {
         gdn__text_set(err, !shape ? "shape is NULL" : "shape.struct_size is %u, at least %u are needed",
                       shape ? (unsigned)shape->struct_size : 0, (unsigned)sizeof *shape);
-        return GDN_E_ARG;
+        return shape ? GDN_E_ABI : GDN_E_ARG;
     }
     if (!gdn_op_name(shape->op)) {
         gdn__text_set(err, "shape.op is %u, which is no operation", (unsigned)shape->op);

@@ -34,7 +34,7 @@ static void fold_unit(const gdn_cpu_rule *c, uint64_t i, bool engaged) {
     if (na == 0 || !in || !out) return;
     if (engaged) {
         fold_stash(c, b, h, na < GDN_WOA_ROWS ? na : GDN_WOA_ROWS, in + at, out + at);
-    } else if (na < c->seq_len) {
+    } else if (na < gdn__rule_row(c, b + 1) - gdn__rule_row(c, b)) {
         const float *const hi = gdn__step_hi(c, b, na - 1);
         if (hi && hi != out) memcpy(out + at, hi + at, gdn__rule_head_size(c) * sizeof *out);
     }

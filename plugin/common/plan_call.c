@@ -27,9 +27,27 @@ gdn_status gdn__call_read(const gdn__op *op, const gdn_launch_args *args, gdn__c
     return GDN_OK;
 }
 
-gdn_status gdn__call_required(const gdn__call *c, gdn_text *err) {
+/* Pointers to rows: bit i is pointer i. */
+static uint32_t row_pointers(uint32_t op) {
+    switch (op) {
+    case GDN_OP_PREFILL:
+        return 1u << GDN_PREFILL_P_QUERY | 1u << GDN_PREFILL_P_KEY | 1u << GDN_PREFILL_P_VALUE | 1u << GDN_PREFILL_P_GATE |
+               1u << GDN_PREFILL_P_BETA | 1u << GDN_PREFILL_P_OUTPUT;
+    case GDN_OP_VERIFY:
+        return 1u << GDN_VERIFY_P_QUERY | 1u << GDN_VERIFY_P_KEY | 1u << GDN_VERIFY_P_VALUE | 1u << GDN_VERIFY_P_GATE |
+               1u << GDN_VERIFY_P_BETA | 1u << GDN_VERIFY_P_OUTPUT;
+    case GDN_OP_CONV1D: return 1u << GDN_CONV1D_P_X | 1u << GDN_CONV1D_P_WEIGHT | 1u << GDN_CONV1D_P_OUT;
+    case GDN_OP_CONV_FUSED:
+        return 1u << GDN_CONV_FUSED_P_X | 1u << GDN_CONV_FUSED_P_WEIGHT | 1u << GDN_CONV_FUSED_P_OUT_Q | 1u << GDN_CONV_FUSED_P_OUT_K |
+               1u << GDN_CONV_FUSED_P_OUT_V;
+    default: return 0;
+    }
+}
+
+gdn_status gdn__call_required(const gdn__call *c, bool has_rows, gdn_text *err) {
+    const uint32_t free_to_be_null = has_rows ? 0 : row_pointers(c->op->op);
     for (uint32_t i = 0; i < c->op->n_ptr; i++)
-        if (c->op->ptr[i].need == GDN_REQ && !c->ptr[i])
+        if (c->op->ptr[i].need == GDN_REQ && !c->ptr[i] && !(free_to_be_null >> i & 1))
             return gdn__fail(err, GDN_E_ARG, "%s: pointer '%s' is NULL", gdn__op_name(c->op->op), c->op->ptr[i].name);
     return GDN_OK;
 }

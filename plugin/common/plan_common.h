@@ -140,8 +140,8 @@ typedef struct gdn__call {
 
 /* Copies the arrays (missing trailing entries are NULL or 0, unknown ones must be), without looking at pointers yet. */
 gdn_status gdn__call_read(const gdn__op *op, const gdn_launch_args *args, gdn__call *out, gdn_text *err);
-/* All pointers marked GDN_REQ are set. */
-gdn_status gdn__call_required(const gdn__call *c, gdn_text *err);
+/* All pointers marked GDN_REQ are set; without rows (no sequence has a token) those of the rows may be NULL. */
+gdn_status gdn__call_required(const gdn__call *c, bool has_rows, gdn_text *err);
 /* The pointer, noting a misalignment; gdn__call_bound reports the first one. */
 void *gdn__call_ptr(gdn__call *c, uint32_t index, uint32_t align);
 gdn_status gdn__call_bound(const gdn__call *c, gdn_text *err);

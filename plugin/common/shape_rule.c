@@ -65,7 +65,7 @@ gdn_status gdn__shape_rule(gdn_rule_shape *s, gdn_text *err) {
     if (prefill && s->ckpt_every % GDN_CHUNK)
         return gdn__fail(err, GDN_E_ARG, "%s: ckpt_every is %u, not a multiple of %d", op, s->ckpt_every, GDN_CHUNK);
     if (rows && (st = check_rows(s, op, err))) return st;
-    if (s->offsets && s->base.op != GDN_OP_PREFILL && s->base.op != GDN_OP_VERIFY)
+    if (s->offsets && (s->base.op == GDN_OP_DECODE || s->base.op == GDN_OP_VERIFY_WOA))
         return gdn__fail(err, GDN_E_ARG, "%s: takes no offsets", op);
     if (!isfinite(s->scale) || s->scale < 0) return gdn__fail(err, GDN_E_ARG, "%s: scale is not a finite number >= 0", op);
     if (s->scale == 0) s->scale = 1.0f / sqrtf((float)s->k_dim);

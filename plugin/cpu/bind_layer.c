@@ -128,7 +128,9 @@ static gdn_status run_norm(const gdn_plan *p, gdn__call *c, gdn_text *err) {
     return st;
 }
 
-static gdn_status check_state_pairs(const gdn_state_shape *s, const int32_t *src, const int32_t *dst, uint32_t n, gdn_text *err) {
+/* one_pool: source and destination slots are the same memory. */
+static gdn_status check_state_pairs(const gdn_state_shape *s, const int32_t *src, const int32_t *dst, uint32_t n, bool one_pool,
+                                    gdn_text *err) {
     const char *op = gdn__op_name(s->base.op);
     gdn_status st = cpu_check_slots(err, op, "dst_slots", dst, n, s->dst_slots);
     if (!st && src) st = cpu_check_slots(err, op, "src_slots", src, n, s->src_slots);
@@ -136,6 +138,10 @@ static gdn_status check_state_pairs(const gdn_state_shape *s, const int32_t *src
         for (uint32_t j = 0; !st && j < i; j++)
             if (dst[i] >= 0 && dst[i] == dst[j] && (!src || (src[i] >= 0 && src[j] >= 0)))
                 st = gdn__fail(err, GDN_E_CHECKED, "%s: dst_slots names slot %d twice, at %u and %u", op, dst[i], j, i);
+    for (uint32_t i = 0; !st && one_pool && i < n; i++)
+        for (uint32_t j = 0; !st && j < n; j++)
+            if (i != j && src[i] >= 0 && dst[i] >= 0 && src[j] >= 0 && src[i] == dst[j])
+                st = gdn__fail(err, GDN_E_CHECKED, "%s: pair %u copies from slot %d, which pair %u writes", op, i, src[i], j);
     return st;
 }
 
@@ -148,7 +154,8 @@ static gdn_status run_state(const gdn_plan *p, gdn__call *c, gdn_text *err) {
     const int32_t *to = gdn__call_ptr(c, copy ? (uint32_t)GDN_STATE_COPY_P_DST_SLOTS : (uint32_t)GDN_STATE_ZERO_P_DST_SLOTS, 4);
     const uint32_t n = c->u32[0];
     gdn_status st = gdn__call_bound(c, err);
-    if (!st && (s->base.flags & GDN_PLAN_CHECKED)) st = check_state_pairs(s, from, to, n, err);
+    if (!st && (s->base.flags & GDN_PLAN_CHECKED))
+        st = check_state_pairs(s, from, to, n, copy && src == dst && s->src_stride == s->dst_stride, err);
     if (st) return st;
     for (uint32_t i = 0; i < n; i++) {
         if (to[i] < 0 || (copy && from[i] < 0)) continue;

@@ -1,108 +1,36 @@
 /* bind_rule.c - a rule operation's pointers and shape become the kernels' call struct. */
 #include "cpu_plugin.h"
 
-/* The pointer positions of one operation; NONE where it has no such pointer. */
-enum { NONE = GDN__MAX_PTR };
+/* Where an operation has each pointer: its index + 1, 0 when it has none. */
 typedef struct rule_order {
     uint8_t q, k, v, gate, beta, out, state, state_out, in_slots, out_slots, fresh, ckpt, cu, hi, stash, flag, na, batch, len;
 } rule_order;
 
+#define P(op, name) GDN_##op##_P_##name + 1
+#define U(op, name) GDN_##op##_U_##name + 1
+#define ROWS(op)                                                                                                                           \
+    .q = P(op, QUERY), .k = P(op, KEY), .v = P(op, VALUE), .gate = P(op, GATE), .beta = P(op, BETA), .out = P(op, OUTPUT),                 \
+    .state = P(op, STATE), .in_slots = P(op, IN_SLOTS), .fresh = P(op, FRESH), .batch = U(op, BATCH)
+#define OUT_STATE(op) .state_out = P(op, STATE_OUT), .out_slots = P(op, OUT_SLOTS)
+
 static const rule_order *order_of(uint32_t op) {
-    static const rule_order prefill = { GDN_PREFILL_P_QUERY,
-                                        GDN_PREFILL_P_KEY,
-                                        GDN_PREFILL_P_VALUE,
-                                        GDN_PREFILL_P_GATE,
-                                        GDN_PREFILL_P_BETA,
-                                        GDN_PREFILL_P_OUTPUT,
-                                        GDN_PREFILL_P_STATE,
-                                        GDN_PREFILL_P_STATE_OUT,
-                                        GDN_PREFILL_P_IN_SLOTS,
-                                        GDN_PREFILL_P_OUT_SLOTS,
-                                        GDN_PREFILL_P_FRESH,
-                                        GDN_PREFILL_P_CKPT,
-                                        GDN_PREFILL_P_CU_SEQLENS,
-                                        NONE,
-                                        NONE,
-                                        NONE,
-                                        NONE,
-                                        GDN_PREFILL_U_BATCH,
-                                        GDN_PREFILL_U_SEQ_LEN };
-    static const rule_order decode = { GDN_DECODE_P_QUERY,
-                                       GDN_DECODE_P_KEY,
-                                       GDN_DECODE_P_VALUE,
-                                       GDN_DECODE_P_GATE,
-                                       GDN_DECODE_P_BETA,
-                                       GDN_DECODE_P_OUTPUT,
-                                       GDN_DECODE_P_STATE,
-                                       GDN_DECODE_P_STATE_OUT,
-                                       GDN_DECODE_P_IN_SLOTS,
-                                       GDN_DECODE_P_OUT_SLOTS,
-                                       GDN_DECODE_P_FRESH,
-                                       NONE,
-                                       NONE,
-                                       NONE,
-                                       NONE,
-                                       NONE,
-                                       NONE,
-                                       GDN_DECODE_U_BATCH,
-                                       NONE };
-    static const rule_order verify = { GDN_VERIFY_P_QUERY,
-                                       GDN_VERIFY_P_KEY,
-                                       GDN_VERIFY_P_VALUE,
-                                       GDN_VERIFY_P_GATE,
-                                       GDN_VERIFY_P_BETA,
-                                       GDN_VERIFY_P_OUTPUT,
-                                       GDN_VERIFY_P_STATE,
-                                       GDN_VERIFY_P_STATE_OUT,
-                                       GDN_VERIFY_P_IN_SLOTS,
-                                       GDN_VERIFY_P_OUT_SLOTS,
-                                       GDN_VERIFY_P_FRESH,
-                                       NONE,
-                                       GDN_VERIFY_P_CU_ROWS,
-                                       GDN_VERIFY_P_HI,
-                                       NONE,
-                                       NONE,
-                                       NONE,
-                                       GDN_VERIFY_U_BATCH,
-                                       GDN_VERIFY_U_ROWS };
-    static const rule_order woa = { GDN_VERIFY_WOA_P_QUERY,
-                                    GDN_VERIFY_WOA_P_KEY,
-                                    GDN_VERIFY_WOA_P_VALUE,
-                                    GDN_VERIFY_WOA_P_GATE,
-                                    GDN_VERIFY_WOA_P_BETA,
-                                    GDN_VERIFY_WOA_P_OUTPUT,
-                                    GDN_VERIFY_WOA_P_STATE,
-                                    NONE,
-                                    GDN_VERIFY_WOA_P_IN_SLOTS,
-                                    NONE,
-                                    GDN_VERIFY_WOA_P_FRESH,
-                                    NONE,
-                                    NONE,
-                                    NONE,
-                                    GDN_VERIFY_WOA_P_STASH,
-                                    GDN_VERIFY_WOA_P_FLAG,
-                                    NONE,
-                                    GDN_VERIFY_WOA_U_BATCH,
-                                    GDN_VERIFY_WOA_U_ROWS };
-    static const rule_order fold = { NONE,
-                                     NONE,
-                                     NONE,
-                                     NONE,
-                                     NONE,
-                                     NONE,
-                                     GDN_FOLD_P_STATE,
-                                     NONE,
-                                     GDN_FOLD_P_IN_SLOTS,
-                                     NONE,
-                                     GDN_FOLD_P_FRESH,
-                                     NONE,
-                                     NONE,
-                                     GDN_FOLD_P_HI,
-                                     GDN_FOLD_P_STASH,
-                                     GDN_FOLD_P_FLAG,
-                                     GDN_FOLD_P_NA,
-                                     GDN_FOLD_U_BATCH,
-                                     GDN_FOLD_U_K_ROWS };
+    static const rule_order prefill = { ROWS(PREFILL), OUT_STATE(PREFILL), .ckpt = P(PREFILL, CKPT), .cu = P(PREFILL, CU_SEQLENS),
+                                        .len = U(PREFILL, SEQ_LEN) };
+    static const rule_order decode = { ROWS(DECODE), OUT_STATE(DECODE) };
+    static const rule_order verify = { ROWS(VERIFY), OUT_STATE(VERIFY), .cu = P(VERIFY, CU_ROWS), .hi = P(VERIFY, HI),
+                                       .len = U(VERIFY, ROWS) };
+    static const rule_order woa = { ROWS(VERIFY_WOA), .stash = P(VERIFY_WOA, STASH), .flag = P(VERIFY_WOA, FLAG),
+                                    .len = U(VERIFY_WOA, ROWS) };
+    static const rule_order fold = { .state = P(FOLD, STATE),
+                                     .in_slots = P(FOLD, IN_SLOTS),
+                                     .fresh = P(FOLD, FRESH),
+                                     .cu = P(FOLD, CU_ROWS),
+                                     .hi = P(FOLD, HI),
+                                     .stash = P(FOLD, STASH),
+                                     .flag = P(FOLD, FLAG),
+                                     .na = P(FOLD, NA),
+                                     .batch = U(FOLD, BATCH),
+                                     .len = U(FOLD, K_ROWS) };
     switch (op) {
     case GDN_OP_PREFILL: return &prefill;
     case GDN_OP_DECODE: return &decode;
@@ -112,8 +40,11 @@ static const rule_order *order_of(uint32_t op) {
     }
 }
 
-static void *at(gdn__call *c, uint8_t index, uint32_t align) {
-    return index == NONE ? NULL : gdn__call_ptr(c, index, align);
+static void *at(gdn__call *c, uint8_t place, uint32_t align) {
+    return place ? gdn__call_ptr(c, place - 1u, align) : NULL;
+}
+static uint32_t count_of(const gdn__call *c, uint8_t place) {
+    return place ? c->u32[place - 1] : 1;
 }
 
 /* Pointers that only some shapes need. */
@@ -121,7 +52,7 @@ static gdn_status check_needed(const gdn_rule_shape *s, const gdn_cpu_rule *r, g
     const char *op = gdn__op_name(s->base.op);
     if (s->offsets && !r->cu)
         return gdn__fail(err, GDN_E_ARG, "%s: pointer '%s' is NULL, but the plan's offsets ask for it", op,
-                         s->base.op == GDN_OP_VERIFY ? "cu_rows" : "cu_seqlens");
+                         s->base.op == GDN_OP_PREFILL ? "cu_seqlens" : "cu_rows");
     if (s->state_addr == GDN_STATE_POOL && !r->in_slots)
         return gdn__fail(err, GDN_E_ARG, "%s: pointer 'in_tab' is NULL, but the states are a pool", op);
     if (s->ckpt_every && s->base.op == GDN_OP_PREFILL && !r->ckpt)
@@ -156,8 +87,8 @@ gdn_status cpu_bind_rule(const gdn_plan *p, gdn__call *c, gdn_cpu_rule *r, gdn_t
         .cu = at(c, o->cu, cu_align),
         .state_stride = s->state_stride,
         .stash_stride = s->stash_stride,
-        .batch = c->u32[o->batch],
-        .seq_len = o->len == NONE ? 1 : c->u32[o->len],
+        .batch = count_of(c, o->batch),
+        .seq_len = count_of(c, o->len),
         .nk = s->nk,
         .nv = s->nv,
         .k_dim = s->k_dim,
@@ -185,7 +116,7 @@ gdn_status cpu_bind_rule(const gdn_plan *p, gdn__call *c, gdn_cpu_rule *r, gdn_t
         r->in_slots = r->out_slots = NULL;
     else if (!r->out_slots)
         r->out_slots = r->in_slots;
-    if (!r->state_out) r->state_out = c->ptr[o->state] ? (void *)(uintptr_t)c->ptr[o->state] : NULL;
+    if (!r->state_out) r->state_out = (void *)(uintptr_t)c->ptr[o->state - 1];
     if (!s->ckpt_every) r->ckpt = NULL;
     return check_needed(s, r, err);
 }

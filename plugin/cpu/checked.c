@@ -78,7 +78,7 @@ gdn_status cpu_check_rule(const gdn_plan *p, const gdn_cpu_rule *c, gdn_text *er
     gdn_status st = GDN_OK;
     if (c->cu && s->base.op == GDN_OP_PREFILL)
         st = cpu_check_offsets(err, op, "cu_seqlens", c->cu, c->cu64, c->batch, s->max_tokens, s->max_tokens);
-    if (c->cu && s->base.op == GDN_OP_VERIFY)
+    if (c->cu && s->base.op != GDN_OP_PREFILL)
         st = cpu_check_offsets(err, op, "cu_rows", c->cu, c->cu64, c->batch, (uint64_t)c->batch * c->seq_len, c->seq_len);
     if (st || !(s->base.flags & GDN_PLAN_CHECKED)) return st;
     if (c->in_slots && (st = cpu_check_slots(err, op, "in_tab", c->in_slots, c->batch, s->num_slots))) return st;

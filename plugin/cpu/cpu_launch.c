@@ -4,6 +4,25 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Is there a token at all? Offsets can be read here; one that is wrong is reported later, by name. */
+static bool has_rows(const gdn__shape *s, const gdn__call *c) {
+    const uint32_t op = s->base.op;
+    const bool rule = op == GDN_OP_PREFILL || op == GDN_OP_VERIFY, conv = op == GDN_OP_CONV1D || op == GDN_OP_CONV_FUSED;
+    if (!rule && !conv) return true;
+    const uint32_t at = op == GDN_OP_PREFILL  ? (uint32_t)GDN_PREFILL_P_CU_SEQLENS
+                        : op == GDN_OP_VERIFY ? (uint32_t)GDN_VERIFY_P_CU_ROWS
+                        : op == GDN_OP_CONV1D ? (uint32_t)GDN_CONV1D_P_CU_SEQLENS
+                                              : (uint32_t)GDN_CONV_FUSED_P_CU_SEQLENS;
+    const uint32_t batch = op == GDN_OP_VERIFY ? c->u32[GDN_VERIFY_U_BATCH] : c->u32[0],
+                   len = op == GDN_OP_VERIFY ? c->u32[GDN_VERIFY_U_ROWS] : c->u32[1];
+    const uint32_t offsets = rule ? s->rule.offsets : s->conv.offsets;
+    const void *cu = (const void *)(uintptr_t)c->ptr[at];
+    if (!offsets) return len > 0;
+    if (!cu || c->ptr[at] % (offsets == GDN_OFFSETS_I64 ? 8 : 4)) return true;
+    return offsets == GDN_OFFSETS_I64 ? ((const int64_t *)cu)[0] != ((const int64_t *)cu)[batch]
+                                      : ((const int32_t *)cu)[0] != ((const int32_t *)cu)[batch];
+}
+
 static gdn_status run_rule(const gdn_plan *p, gdn__call *c, gdn_text *err) {
     gdn_cpu_rule r;
     gdn_status st = cpu_bind_rule(p, c, &r, err);
@@ -54,7 +73,7 @@ static gdn_status launch(const gdn_plan *p, const gdn_launch_args *args, gdn_tex
         atomic_fetch_add(&ctx->refused[d.guard], 1);
         return gdn__fail(err, d.status, "%s: refused: %s", gdn__op_name(p->op->op), d.route.guard);
     }
-    if ((st = gdn__call_required(&c, err))) {
+    if ((st = gdn__call_required(&c, has_rows(&p->shape, &c), err))) {
         const bool woa = p->op->op == GDN_OP_VERIFY_WOA;
         if (woa && (!c.ptr[GDN_VERIFY_WOA_P_STATE] || !c.ptr[GDN_VERIFY_WOA_P_STASH] || !c.ptr[GDN_VERIFY_WOA_P_FLAG]))
             return gdn__fail(err, st, GDN_WOA_NULL_TEXT);
