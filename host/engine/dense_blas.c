@@ -1,11 +1,10 @@
 /* dense_blas.c - the dense operations on host memory: projections by OpenBLAS in f32, the rest plain loops.
  *
  * Weights are stored as f32 (a bf16 checkpoint widens exactly). bf16 activations are widened into a scratch block, and
- * products rounded on the way out. The operations of the cpu target use OpenMP; so that two pools of threads do not take the
- * cores from each other, a product is cut into fixed tiles over OpenMP threads and OpenBLAS itself runs single. The tiles
- * depend on the shape only, so the bits do not depend on the number of threads. Up to four rows go through gemv one by one,
- * a block of weights at a time (the later rows find it in the cache): a row's bits do not depend on how many rows came with
- * it, and a verified row says what a decoded one would. */
+ * products rounded on the way out. Up to four rows go through gemv one by one, a block of weights at a time (the later rows
+ * find it in the cache): a row's bits do not depend on how many rows came with it, and a verified row says what a decoded
+ * one would. Threads are OpenBLAS's (OPENBLAS_NUM_THREADS): its waiting threads yield, which OpenMP's do not, and that
+ * decides how a loop of small products fares on a machine that does other things too. */
 #include "dense.h"
 #include "engine_text.h"
 #include "numbers.h"
@@ -14,21 +13,17 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { GEMV_ROWS = 4, TILE_ROWS = 256, TILE_OUT = 128 };
-/* Below these a product or a loop over rows takes less time than waiting for another thread may. */
-enum { THREADS_PRODUCT = 1 << 22, THREADS_ROWS = 64 };
+enum { GEMV_ROWS = 4, BLOCK_ELEMS = 1 << 19 /* of weights, 2 MiB */ };
 
 typedef struct blas {
     uint32_t act;
     uint64_t max_elems;
-    int threads;     /* OpenBLAS's own, put back at the end */
     float *in, *out; /* bf16 only: the widened operand and the product before rounding */
 } blas;
 
 static void blas_close(void *ctx) {
     blas *b = ctx;
     if (!b) return;
-    openblas_set_num_threads(b->threads);
     free(b->out);
     free(b->in);
     free(b);
@@ -41,8 +36,6 @@ static gdn_status blas_open(gdn *g, uint32_t act_type, uint64_t max_elems, void 
     if (!b) return gdn__engine_say(err, GDN_E_NOMEM, "out of memory");
     b->act = act_type;
     b->max_elems = max_elems;
-    b->threads = openblas_get_num_threads();
-    openblas_set_num_threads(1);
     if (act_type == GDN_BF16) {
         b->in = malloc((size_t)max_elems * sizeof *b->in);
         b->out = malloc((size_t)max_elems * sizeof *b->out);
@@ -64,25 +57,19 @@ static void *at(uint64_t address) {
     return (void *)(uintptr_t)address;
 }
 
-/* y[rows][out] = x w^T for a tile of rows and outputs. */
-static void tile(const float *x, const float *w, float *y, uint32_t rows, uint32_t in, uint32_t n, uint32_t y_stride) {
-    const int k = (int)in, cols = (int)n;
+/* y[rows][out] = x w^T */
+static void product(const float *x, const float *w, float *y, uint32_t rows, uint32_t in, uint32_t out) {
+    const int k = (int)in;
     if (rows > GEMV_ROWS) {
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, cols, k, 1.0f, x, k, w, k, 0.0f, y, (int)y_stride);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)rows, (int)out, k, 1.0f, x, k, w, k, 0.0f, y, (int)out);
         return;
     }
-    for (uint32_t r = 0; r < rows; r++)
-        cblas_sgemv(CblasRowMajor, CblasNoTrans, cols, k, 1.0f, w, k, x + (size_t)r * in, 1, 0.0f, y + (size_t)r * y_stride, 1);
-}
-
-static void product(const float *x, const float *w, float *y, uint32_t rows, uint32_t in, uint32_t out) {
-    const bool threads = (uint64_t)rows * in * out > THREADS_PRODUCT;
-    const int64_t across = (out + TILE_OUT - 1) / TILE_OUT, down = rows > GEMV_ROWS ? (rows + TILE_ROWS - 1) / TILE_ROWS : 1;
-#pragma omp parallel for schedule(static) if (threads)
-    for (int64_t i = 0; i < across * down; i++) {
-        const uint32_t o = (uint32_t)(i % across) * TILE_OUT, r = (uint32_t)(i / across) * TILE_ROWS;
-        const uint32_t n = out - o < TILE_OUT ? out - o : TILE_OUT, m = rows - r < TILE_ROWS ? rows - r : TILE_ROWS;
-        tile(x + (size_t)r * in, w + (size_t)o * in, y + (size_t)r * out + o, m, in, n, out);
+    const uint32_t block = BLOCK_ELEMS / in < 64 ? 64 : BLOCK_ELEMS / in / 64 * 64;
+    for (uint32_t o = 0; o < out; o += block) {
+        const int n = (int)(out - o < block ? out - o : block);
+        for (uint32_t r = 0; r < rows; r++)
+            cblas_sgemv(CblasRowMajor, CblasNoTrans, n, k, 1.0f, w + (size_t)o * in, k, x + (size_t)r * in, 1, 0.0f,
+                        y + (size_t)r * out + o, 1);
     }
 }
 
@@ -130,7 +117,6 @@ static gdn_status blas_embed(void *ctx, uint64_t w, const uint32_t *tokens, uint
 static gdn_status blas_rms_norm(void *ctx, uint64_t x, uint64_t w, uint64_t y, uint32_t rows, uint32_t dim, float eps) {
     const blas *b = ctx;
     const float *pw = at(w);
-#pragma omp parallel for schedule(static) if (rows > THREADS_ROWS)
     for (uint32_t r = 0; r < rows; r++) {
         const uint64_t row = (uint64_t)r * dim;
         double sum = 0;
@@ -152,7 +138,6 @@ static gdn_status blas_add(void *ctx, uint64_t x, uint64_t y, uint64_t n) {
 
 static gdn_status blas_silu_mul(void *ctx, uint64_t gate_up, uint64_t y, uint32_t rows, uint32_t dim) {
     const blas *b = ctx;
-#pragma omp parallel for schedule(static) if (rows > THREADS_ROWS)
     for (uint32_t r = 0; r < rows; r++) {
         const uint64_t gate = (uint64_t)r * 2 * dim, up = gate + dim;
         for (uint32_t i = 0; i < dim; i++) {
