@@ -12,7 +12,8 @@ static void lent_log(void *user, uint32_t severity, const char *area, const char
 
 static gdn_status lent_lever(void *user, const char *key, gdn_lever *out) {
     const gdn__generation *gen = user;
-    if (!key || !out || out->struct_size < GDN_THROUGH(gdn_lever, value)) return GDN_E_ARG;
+    if (!key || !out) return GDN_E_ARG;
+    if (out->struct_size < GDN_THROUGH(gdn_lever, value)) return GDN_E_ABI;
     const int i = gdn__lever_find(key);
     if (i < 0 || !gen->levers->at[i].value) return GDN_ABSENT;
     const gdn_lever lever = { .struct_size = out->struct_size < sizeof lever ? out->struct_size : (uint32_t)sizeof lever,

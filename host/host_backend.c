@@ -38,7 +38,8 @@ static gdn_status device_count(void *user, uint32_t *out) {
 static gdn_status device(void *user, int32_t ordinal, gdn_device *out) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)user;
-    if (!out || ordinal != 0 || out->struct_size < GDN_THROUGH(gdn_device, name)) return GDN_E_ARG;
+    if (!out || ordinal != 0) return GDN_E_ARG;
+    if (out->struct_size < GDN_THROUGH(gdn_device, name)) return GDN_E_ABI;
     if (pthread_once(&once, read_device_name)) return GDN_E_INTERNAL;
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     const gdn_device d = { .struct_size = out->struct_size < sizeof d ? out->struct_size : (uint32_t)sizeof d,

@@ -63,14 +63,25 @@ void gdn_plan_free(gdn_hplan *plan) {
 gdn_status gdn_launch(const gdn_hplan *plan, const gdn_launch_args *args) {
     if (!plan) return GDN_E_ARG;
     if (!args) return host_bug(plan->gen, "gdn_launch: args is NULL");
-    if (args->struct_size < GDN_THROUGH(gdn_launch_args, u32)) return host_bug(plan->gen, "gdn_launch: args.struct_size is too small");
+    if (args->struct_size < GDN_THROUGH(gdn_launch_args, u32)) {
+        (void)host_bug(plan->gen, "gdn_launch: args.struct_size is too small");
+        return GDN_E_ABI;
+    }
     return plan->gen->plugin.ops.launch(plan->plan, args);
+}
+
+/* The caller's route must at least hold the entry. */
+static gdn_status check_route(const gdn_route *out) {
+    return !out ? GDN_E_ARG : out->struct_size < GDN_THROUGH(gdn_route, entry) ? GDN_E_ABI : GDN_OK;
 }
 
 gdn_status gdn_explain(const gdn_hplan *plan, uint32_t n_u32, const uint32_t *u32, gdn_route *out) {
     if (!plan) return GDN_E_ARG;
-    if (!out || out->struct_size < GDN_THROUGH(gdn_route, entry))
-        return host_bug(plan->gen, "gdn_explain: out is NULL or its struct_size too small");
+    const gdn_status st = check_route(out);
+    if (st != GDN_OK) {
+        (void)host_bug(plan->gen, "gdn_explain: out is NULL or its struct_size is too small");
+        return st;
+    }
     if (n_u32 && !u32) return host_bug(plan->gen, "gdn_explain: u32 is NULL");
     return plan->gen->plugin.ops.explain(plan->plan, n_u32, u32, out);
 }
@@ -78,14 +89,15 @@ gdn_status gdn_explain(const gdn_hplan *plan, uint32_t n_u32, const uint32_t *u3
 gdn_status gdn_route_for(gdn *g, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32, gdn_route *out,
                          gdn_text *err) {
     gdn__text_set(err, "%s", "");
-    if (!g || !out || out->struct_size < GDN_THROUGH(gdn_route, entry) || (n_u32 && !u32)) {
+    gdn_status st = !g || (n_u32 && !u32) ? GDN_E_ARG : check_route(out);
+    if (st != GDN_OK) {
         gdn__text_set(err, "gdn_route_for: %s",
                       !g              ? "g is NULL"
                       : n_u32 && !u32 ? "u32 is NULL"
-                                      : "out is NULL or its struct_size too small");
-        return GDN_E_ARG;
+                                      : "out is NULL or its struct_size is too small");
+        return st;
     }
-    const gdn_status st = check_shape(shape, err);
+    st = check_shape(shape, err);
     if (st != GDN_OK) return st;
     const gdn__generation *gen = g->gen;
     if (!gen->plugin.ops.route) {

@@ -120,7 +120,8 @@ void gdn_levers_free(gdn_lever_set *set) {
 }
 
 gdn_status gdn_levers_at(const gdn_lever_set *set, uint32_t index, gdn_lever_info *out) {
-    if (!set || !out || out->struct_size < GDN_THROUGH(gdn_lever_info, value)) return GDN_E_ARG;
+    if (!set || !out) return GDN_E_ARG;
+    if (out->struct_size < GDN_THROUGH(gdn_lever_info, value)) return GDN_E_ABI;
     if (index >= GDN__LEVERS) return GDN_ABSENT;
     const gdn__lever_def *d = &gdn__lever_defs[index];
     const gdn_lever_info info = { .struct_size = out->struct_size < sizeof info ? out->struct_size : (uint32_t)sizeof info,

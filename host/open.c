@@ -11,7 +11,7 @@ gdn_status gdn__options_read(const gdn_options *opt, gdn_options *out, gdn_text 
     if (opt->struct_size < GDN_THROUGH(gdn_options, target)) {
         gdn__text_set(err, "gdn_options.struct_size is %u, at least %u are needed (use GDN_OPTIONS_INIT)", (unsigned)opt->struct_size,
                       (unsigned)GDN_THROUGH(gdn_options, target));
-        return GDN_E_ARG;
+        return GDN_E_ABI;
     }
     memcpy(out, opt, opt->struct_size < sizeof *out ? opt->struct_size : sizeof *out);
     if (out->n_settings && !out->settings) {
@@ -85,7 +85,8 @@ void gdn_close(gdn *g) {
 }
 
 gdn_status gdn_describe(const gdn *g, gdn_info *out) {
-    if (!g || !out || out->struct_size < GDN_THROUGH(gdn_info, target)) return GDN_E_ARG;
+    if (!g || !out) return GDN_E_ARG;
+    if (out->struct_size < GDN_THROUGH(gdn_info, target)) return GDN_E_ABI;
     const gdn__generation *gen = g->gen;
     const gdn_plugin *id = &gen->plugin.id;
     const gdn_info info = { .struct_size = out->struct_size < sizeof info ? out->struct_size : (uint32_t)sizeof info,

@@ -35,7 +35,7 @@ static void test_device(void **state) {
     assert_int_equal(b->device(b->user, -1, &out.d), GDN_E_ARG);
     assert_int_equal(b->device(b->user, 0, NULL), GDN_E_ARG);
     out.d.struct_size = 4;
-    assert_int_equal(b->device(b->user, 0, &out.d), GDN_E_ARG);
+    assert_int_equal(b->device(b->user, 0, &out.d), GDN_E_ABI);
     out.d.struct_size = GDN_THROUGH(gdn_device, name); /* an older caller */
     out.d.memory_bytes = 77;
     assert_int_equal(b->device(b->user, 0, &out.d), GDN_OK);

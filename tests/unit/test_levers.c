@@ -327,7 +327,7 @@ static void test_reading(void **state) {
     } out = { .canary = 'x' };
     assert_int_equal(resolve(&(input) { .vars = { NULL } }, GDN_LOG_INFO, &h, &set, NULL), GDN_OK);
     out.info.struct_size = 8; /* too small to hold a value */
-    assert_int_equal(gdn_levers_at(set, 0, &out.info), GDN_E_ARG);
+    assert_int_equal(gdn_levers_at(set, 0, &out.info), GDN_E_ABI);
     out.info.struct_size = GDN_THROUGH(gdn_lever_info, value); /* an older caller */
     out.info.where = "untouched";
     assert_int_equal(gdn_levers_at(set, 0, &out.info), GDN_OK);

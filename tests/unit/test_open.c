@@ -28,7 +28,7 @@ static void test_bad_options(void **state) {
     assert_int_equal(gdn_open(&opt, NULL, reason_of(&r)), GDN_E_ARG);
     assert_contains(r.buf, "out is NULL");
     opt.struct_size = 8;
-    expect_error(&opt, GDN_E_ARG, "gdn_options.struct_size is 8, at least 16 are needed");
+    expect_error(&opt, GDN_E_ABI, "gdn_options.struct_size is 8, at least 16 are needed");
     opt = options("good", FIXTURES);
     opt.n_settings = 1;
     expect_error(&opt, GDN_E_ARG, "gdn_options.settings is NULL, n_settings is 1");
@@ -100,7 +100,7 @@ static void test_settings_arrive(void **state) {
     assert_int_equal(host->lever(host->user, NULL, &lever), GDN_E_ARG);
     assert_int_equal(host->lever(host->user, "gdn_pipe", NULL), GDN_E_ARG);
     lever.struct_size = 4;
-    assert_int_equal(host->lever(host->user, "gdn_pipe", &lever), GDN_E_ARG);
+    assert_int_equal(host->lever(host->user, "gdn_pipe", &lever), GDN_E_ABI);
     gdn_close(g);
 }
 
@@ -142,7 +142,7 @@ static void test_bad_arguments(void **state) {
     assert_string_equal(r.buf, "shape is NULL");
     assert_null(plan);
     shape.base.struct_size = 12;
-    assert_int_equal(gdn_plan_make(g, &shape.base, NULL, &plan, reason_of(&r)), GDN_E_ARG);
+    assert_int_equal(gdn_plan_make(g, &shape.base, NULL, &plan, reason_of(&r)), GDN_E_ABI);
     assert_string_equal(r.buf, "shape.struct_size is 12, at least 16 are needed");
     shape.base.struct_size = (uint32_t)sizeof shape;
     shape.base.op = 99;
@@ -159,14 +159,14 @@ static void test_bad_arguments(void **state) {
     assert_int_equal(gdn_launch(plan, NULL), GDN_E_ARG);
     assert_contains(lines.text, "host: gdn_launch: args is NULL");
     args.struct_size = 16;
-    assert_int_equal(gdn_launch(plan, &args), GDN_E_ARG);
+    assert_int_equal(gdn_launch(plan, &args), GDN_E_ABI);
     assert_contains(lines.text, "host: gdn_launch: args.struct_size is too small");
     assert_int_equal(gdn_explain(NULL, 0, NULL, &route), GDN_E_ARG);
     assert_int_equal(gdn_explain(plan, 0, NULL, NULL), GDN_E_ARG);
     assert_int_equal(gdn_explain(plan, 1, NULL, &route), GDN_E_ARG);
     route.struct_size = 8;
-    assert_int_equal(gdn_explain(plan, 0, NULL, &route), GDN_E_ARG);
-    assert_int_equal(gdn_route_for(g, 0, &shape.base, 0, NULL, &route, reason_of(&r)), GDN_E_ARG);
+    assert_int_equal(gdn_explain(plan, 0, NULL, &route), GDN_E_ABI);
+    assert_int_equal(gdn_route_for(g, 0, &shape.base, 0, NULL, &route, reason_of(&r)), GDN_E_ABI);
     route.struct_size = (uint32_t)sizeof route;
     assert_int_equal(gdn_route_for(NULL, 0, &shape.base, 0, NULL, &route, reason_of(&r)), GDN_E_ARG);
     assert_int_equal(gdn_route_for(g, 0, NULL, 0, NULL, &route, reason_of(&r)), GDN_E_ARG);
@@ -179,7 +179,7 @@ static void test_bad_arguments(void **state) {
     assert_int_equal(gdn_describe(NULL, &info), GDN_E_ARG);
     assert_int_equal(gdn_describe(g, NULL), GDN_E_ARG);
     info.struct_size = 8;
-    assert_int_equal(gdn_describe(g, &info), GDN_E_ARG);
+    assert_int_equal(gdn_describe(g, &info), GDN_E_ABI);
     info.struct_size = GDN_THROUGH(gdn_info, target);
     info.path = "untouched";
     assert_int_equal(gdn_describe(g, &info), GDN_OK);
