@@ -72,6 +72,20 @@ static gdn_status check_collisions(const gdn_cpu_rule *c, const char *op, gdn_te
     return GDN_OK;
 }
 
+/* A plain verify has written the state of all its rows: fewer accepted ones need the states it kept. */
+static gdn_status check_kept(const gdn_cpu_rule *c, const char *op, gdn_text *err) {
+    for (uint32_t b = 0; *c->engaged != 1 && b < c->batch; b++) {
+        const uint64_t rows = c->cu ? (uint64_t)(offset_at(c->cu, c->cu64, b + 1) - offset_at(c->cu, c->cu64, b)) : c->seq_len;
+        if (c->na[b] == 0 || c->na[b] >= rows || is_padding(c, b)) continue;
+        if (!c->hi)
+            return gdn__fail(err, GDN_E_ARG, "%s: pointer 'hi_tables' is NULL, but sequence %u accepted %u of %llu rows", op, b, c->na[b],
+                             (unsigned long long)rows);
+        if (c->addr == GDN_STATE_TABLE && !((const uint64_t *)c->hi)[(uint64_t)(c->na[b] - 1) * c->slab_entries + b])
+            return gdn__fail(err, GDN_E_CHECKED, "%s: hi_tables has no state for sequence %u after row %u", op, b, c->na[b] - 1);
+    }
+    return GDN_OK;
+}
+
 gdn_status cpu_check_rule(const gdn_plan *p, const gdn_cpu_rule *c, gdn_text *err) {
     const gdn_rule_shape *s = &p->shape.rule;
     const char *op = gdn__op_name(s->base.op);
@@ -80,6 +94,7 @@ gdn_status cpu_check_rule(const gdn_plan *p, const gdn_cpu_rule *c, gdn_text *er
         st = cpu_check_offsets(err, op, "cu_seqlens", c->cu, c->cu64, c->batch, s->max_tokens, s->max_tokens);
     if (c->cu && s->base.op != GDN_OP_PREFILL)
         st = cpu_check_offsets(err, op, "cu_rows", c->cu, c->cu64, c->batch, (uint64_t)c->batch * c->seq_len, c->seq_len);
+    if (!st && s->base.op == GDN_OP_FOLD) st = check_kept(c, op, err);
     if (st || !(s->base.flags & GDN_PLAN_CHECKED)) return st;
     if (c->in_slots && (st = cpu_check_slots(err, op, "in_tab", c->in_slots, c->batch, s->num_slots))) return st;
     if (c->out_slots && (st = cpu_check_slots(err, op, "out_tab", c->out_slots, c->batch, s->num_slots))) return st;
