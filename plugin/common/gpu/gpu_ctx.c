@@ -1,0 +1,93 @@
+/* gpu_ctx.c - the context of a GPU target: device, levers, modules, counters; the table's identity is in plugin/<target>/. */
+#include "gpu_plugin.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static gdn_status check_host(const gdn_host *host, gdn_text *err) {
+    const char *name = gdn__gpu_target.name;
+    if (!host) return gdn__fail(err, GDN_E_ARG, "%s: host is NULL", name);
+    if (!GDN_HAS(host, gdn_host, log) || !GDN_HAS(host, gdn_host, lever) || !GDN_HAS(host, gdn_host, once) ||
+        !GDN_HAS(host, gdn_host, backend))
+        return gdn__fail(err, GDN_E_ABI, "%s: the host table of %u bytes lacks log, lever, once or backend", name, host->struct_size);
+    const gdn_backend *b = host->backend;
+    if (!GDN_HAS(b, gdn_backend, modules_load) || !GDN_HAS(b, gdn_backend, module_unload) || !GDN_HAS(b, gdn_backend, function) ||
+        !GDN_HAS(b, gdn_backend, set_smem) || !GDN_HAS(b, gdn_backend, capturing) || !GDN_HAS(b, gdn_backend, launch) ||
+        !GDN_HAS(b, gdn_backend, device))
+        return gdn__fail(err, GDN_ABSENT, "%s: the host's backend '%s' has no kernels: a GPU is needed", name, b->name ? b->name : "?");
+    return GDN_OK;
+}
+
+/* gb10's modules are portable and run on other devices too; hopper is for its own. */
+static gdn_status open_device(gdn_ctx *ctx, gdn_text *err) {
+    const gdn_backend *b = ctx->host.backend;
+    ctx->device.struct_size = (uint32_t)sizeof ctx->device;
+    const gdn_status st = b->device(b->user, ctx->ordinal, &ctx->device);
+    if (st)
+        return gdn__fail(err, st, "%s: device %d cannot be opened: the backend '%s' does not have it", gdn__gpu_target.name, ctx->ordinal,
+                         b->name);
+    gpu_arch_of(ctx->device.cc_major, ctx->device.cc_minor, ctx->arch);
+    const bool own = ctx->device.cc_major == gdn__gpu_target.cc_major && ctx->device.cc_minor == gdn__gpu_target.cc_minor;
+    const bool portable = gdn__gpu_target.modules == GPU_GB10_MODULES && ctx->device.cc_major >= 8;
+    if (!own && !portable)
+        return gdn__fail(err, GDN_E_ARCH, "%s: device %d (%s) has compute capability %u.%u, this target is for %u.%u", gdn__gpu_target.name,
+                         ctx->ordinal, ctx->device.name ? ctx->device.name : "?", ctx->device.cc_major, ctx->device.cc_minor,
+                         gdn__gpu_target.cc_major, gdn__gpu_target.cc_minor);
+    return GDN_OK;
+}
+
+gdn_status gpu_init(const gdn_host *host, int32_t ordinal, gdn_ctx **out, gdn_text *err) {
+    if (!out) return gdn__fail(err, GDN_E_ARG, "%s: out is NULL", gdn__gpu_target.name);
+    *out = NULL;
+    gdn_status st = check_host(host, err);
+    if (st) return st;
+    gdn_ctx *ctx = calloc(1, sizeof *ctx);
+    if (!ctx) return gdn__fail(err, GDN_E_NOMEM, "%s: out of memory for the context", gdn__gpu_target.name);
+    memcpy(&ctx->host, host, host->struct_size < sizeof ctx->host ? host->struct_size : sizeof ctx->host);
+    ctx->ordinal = ordinal;
+    ctx->pid = getpid();
+    gdn__levers_read(&ctx->host, &ctx->levers);
+    if (!(st = open_device(ctx, err))) st = gpu_modules_open(ctx, err);
+    if (st) {
+        gpu_modules_close(ctx);
+        free(ctx);
+        return st;
+    }
+    *out = ctx;
+    return GDN_OK;
+}
+
+void gpu_fini(gdn_ctx *ctx) {
+    if (!ctx) return;
+    if (atomic_load(&ctx->plans)) ctx->host.log(ctx->host.user, GDN_LOG_HOST_BUG, "plan", "the context is closed while plans of it exist");
+    if (ctx->pid == getpid()) gpu_modules_close(ctx); /* a forked child owns nothing of the driver's */
+    free(ctx);
+}
+
+static uint32_t op_of_entry(uint32_t e) {
+    static const uint32_t op[GPU_ENTRIES] = {
+        [GPU_E_BA_PARENT] = GDN_OP_BA_GATES,    [GPU_E_BA_GEMV] = GDN_OP_BA_GEMV,       [GPU_E_GATES] = GDN_OP_GATES,
+        [GPU_E_CONV1D] = GDN_OP_CONV1D,         [GPU_E_CONV_FUSED] = GDN_OP_CONV_FUSED, [GPU_E_NORM] = GDN_OP_NORM,
+        [GPU_E_STATE_COPY] = GDN_OP_STATE_COPY, [GPU_E_STATE_ZERO] = GDN_OP_STATE_ZERO, [GPU_E_BA_TWIN] = GDN_OP_BA_GATES,
+        [GPU_E_BA_TC] = GDN_OP_BA_GATES,
+    };
+    return op[e];
+}
+
+gdn_status gpu_counters(const gdn_ctx *ctx, gdn_counter *out, uint32_t cap, uint32_t *n) {
+    if (!ctx || !n || (cap && !out)) return GDN_E_ARG;
+    uint32_t used = 0;
+    for (uint32_t e = 0; e < GPU_ENTRIES; e++) {
+        if (!(gdn__gpu_target.modules >> gpu_entry_module(e) & 1)) continue;
+        if (used < cap) out[used] = (gdn_counter) { gpu_entry_name(e), atomic_load(&ctx->launched[e]), op_of_entry(e), 0 };
+        used++;
+    }
+    for (uint32_t g = 0; g < GDN__GUARDS; g++, used++)
+        if (used < cap) {
+            uint32_t op;
+            const char *text = gdn__guard_text(g, &op);
+            out[used] = (gdn_counter) { text, atomic_load(&ctx->refused[g]), op, 1 };
+        }
+    *n = used;
+    return GDN_OK;
+}

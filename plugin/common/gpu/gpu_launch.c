@@ -1,0 +1,39 @@
+/* gpu_launch.c - launch: check, decide, pack, one backend call. No allocation, lock, lookup, compile or synchronisation. */
+#include "gpu_plugin.h"
+#include <unistd.h>
+
+static gdn_status launch(const gdn_plan *p, const gdn_launch_args *args, gdn_text *err) {
+    gdn_ctx *ctx = p->ctx;
+    const gdn_backend *b = ctx->host.backend;
+    const gpu_facts facts = { &ctx->levers, gpu_present(ctx), ctx->device.sm_count };
+    gdn__call c;
+    gpu_decision d;
+    gpu_args packed;
+    gdn_status st;
+    if (ctx->pid != getpid())
+        return gdn__fail(err, GDN_E_FORKED, "%s: the plan belongs to process %ld", gdn__op_name(p->op->op), (long)ctx->pid);
+    if ((st = gdn__call_read(p->op, args, &c, err)) || (st = gdn__call_counts(&p->shape, &c, err))) return st;
+    if (gdn__call_is_empty(&p->shape, &c)) return GDN_OK;
+    gpu_decide(&facts, &p->shape, c.u32, &d);
+    if (d.status) {
+        if (d.guard < GDN__GUARDS) atomic_fetch_add(&ctx->refused[d.guard], 1);
+        return gdn__fail(err, d.status, "%s: refused: %s", gdn__op_name(p->op->op), d.route.guard);
+    }
+    if (d.dims.grid[0] == 0) return GDN_OK; /* sequences without tokens and without state */
+    if ((st = gdn__call_required(&c, true, err)) || (st = gpu_pack(p, &c, d.entry, &packed, err))) return st;
+    if ((st = b->launch(b->user, p->entry[d.entry], &d.dims, args->stream, packed.param)))
+        return gdn__fail(err, st, "%s: the launch of %s failed", gdn__op_name(p->op->op), gpu_entry_name(d.entry));
+    if (d.guard < GDN__GUARDS) atomic_fetch_add_explicit(&ctx->refused[d.guard], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&ctx->launched[d.entry], 1, memory_order_relaxed);
+    gpu_log_launch(p, &d, &c);
+    return GDN_OK;
+}
+
+gdn_status gpu_launch(const gdn_plan *plan, const gdn_launch_args *args) {
+    if (!plan) return GDN_E_ARG;
+    char text[256] = "";
+    gdn_text err = { text, sizeof text, 0 };
+    const gdn_status st = launch(plan, args, &err);
+    if (st) plan->ctx->host.log(plan->ctx->host.user, st < 0 ? GDN_LOG_ERROR : GDN_LOG_WARN, "launch", text);
+    return st;
+}

@@ -1,0 +1,46 @@
+/* gpu_lines.c - lines that people and scripts grep (docs/levers.md): once per process and branch. */
+#include "gpu_plugin.h"
+#include <stdio.h>
+
+static void line(const gdn_ctx *ctx, const char *text) {
+    ctx->host.log(ctx->host.user, GDN_LOG_INFO, "route", text);
+}
+static bool first(const gdn_ctx *ctx, uint32_t slot) {
+    return ctx->host.once(ctx->host.user, slot) != 0;
+}
+
+/* Slots of `once`: the twin's seven, then the tensor-core route's. */
+enum { ONCE_BA_TC = GDN_ONCE_BA_GATES + 16 };
+
+static void log_twin(const gdn_ctx *ctx, const gpu_decision *d, uint32_t m) {
+    char text[320];
+    if (d->entry == GPU_E_BA_TWIN) {
+        if (!first(ctx, GDN_ONCE_BA_GATES + GDN_BA_TWIN)) return;
+        snprintf(text, sizeof text, "SSM ba_gates: %s (ATLAS_SSM_BA_GATES_HOPPER) M=%u block=%u grid=(M,1,1)", gpu_entry_name(d->entry), m,
+                 d->dims.block[0]);
+    } else {
+        if (d->guard >= GDN__G_WOA || d->guard == GDN__G_BA + GDN_BA_NOT_REQUESTED || !first(ctx, GDN_ONCE_BA_GATES + d->guard - GDN__G_BA))
+            return;
+        snprintf(text, sizeof text, "SSM ba_gates: the Hopper twin is NOT running at M=%u: %s (ATLAS_SSM_BA_GATES_HOPPER)", m,
+                 gdn__ba_guard_text(d->guard - GDN__G_BA));
+    }
+    line(ctx, text);
+}
+
+static void log_tc(const gdn_ctx *ctx, const gpu_decision *d, uint32_t m) {
+    char text[320];
+    if (d->tc_guard == GDN__BA_TC_NOT_REQUESTED || !first(ctx, ONCE_BA_TC + d->tc_guard)) return;
+    if (d->tc_guard == GDN__BA_TC_TAKEN)
+        snprintf(text, sizeof text, "SSM ba_gates: %s (METRALE_SSM_BA_GATES_TC) M=%u block=%u grid=(%u,1,1) smem=%uB",
+                 gpu_entry_name(d->entry), m, d->dims.block[0], d->dims.grid[0], d->dims.smem_bytes);
+    else
+        snprintf(text, sizeof text, "SSM ba_gates: the tensor-core route is NOT running at M=%u: %s (METRALE_SSM_BA_GATES_TC)", m,
+                 gdn__ba_tc_guard_text(d->tc_guard));
+    line(ctx, text);
+}
+
+void gpu_log_launch(const gdn_plan *p, const gpu_decision *d, const gdn__call *c) {
+    if (p->op->op != GDN_OP_BA_GATES) return;
+    log_tc(p->ctx, d, c->u32[GDN_BA_GATES_U_M]);
+    if (d->entry != GPU_E_BA_TC) log_twin(p->ctx, d, c->u32[GDN_BA_GATES_U_M]);
+}

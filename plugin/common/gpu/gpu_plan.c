@@ -1,0 +1,98 @@
+/* gpu_plan.c - plan, explain and route: all three answer with gpu_decide. */
+#include "gpu_plugin.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Activations are bf16 on a GPU; f32 ones are the oracle's. */
+static gdn_status check_types(const gdn__shape *s, gdn_text *err) {
+    if (s->base.act_type == GDN_F32)
+        return gdn__fail(err, GDN_REFUSED, "%s: refused: activations are f32 (target cpu only)", gdn__op_name(s->base.op));
+    if ((s->base.op == GDN_OP_BA_GATES || s->base.op == GDN_OP_BA_GEMV) && s->ba.weight_type != GDN_BF16)
+        return gdn__fail(err, GDN_REFUSED, "%s: refused: weights are f32 (target cpu only)", gdn__op_name(s->base.op));
+    if (s->base.flags & GDN_PLAN_CHECKED)
+        return gdn__fail(err, GDN_REFUSED, "%s: refused: this target does not check values on the device yet", gdn__op_name(s->base.op));
+    return GDN_OK;
+}
+
+/* The tensor-core route is compiled for the plan's number of columns. */
+static gdn_status bind_variants(gdn_plan *p, gdn_text *err) {
+    gdn_ctx *ctx = p->ctx;
+    const gdn_ba_shape *s = &p->shape.ba;
+    if (p->op->op != GDN_OP_BA_GATES || !ctx->levers.ba_tc || !ctx->entry[GPU_E_BA_TC] || s->N > 128 || s->K % 64) return GDN_OK;
+    char define[48];
+    snprintf(define, sizeof define, "-DGDN_BA_TC_COLUMNS=%u", (s->N + 31) / 32 * 32);
+    return gpu_variant_entry(ctx, GPU_E_BA_TC, define, &p->entry[GPU_E_BA_TC], err);
+}
+
+gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan **out, gdn_text *err) {
+    if (!out) return gdn__fail(err, GDN_E_ARG, "plan: out is NULL");
+    *out = NULL;
+    if (!ctx) return gdn__fail(err, GDN_E_ARG, "plan: the context is NULL");
+    if (ctx->pid != getpid()) return gdn__fail(err, GDN_E_FORKED, "plan: the context belongs to process %ld", (long)ctx->pid);
+    uint32_t capturing = 0;
+    gdn_status st = stream ? ctx->host.backend->capturing(ctx->host.backend->user, ctx->ordinal, stream, &capturing) : GDN_OK;
+    if (st) return gdn__fail(err, st, "plan: the stream cannot be asked whether it is capturing");
+    if (capturing) return gdn__fail(err, GDN_E_CAPTURE, "plan: the stream is capturing: create the plan before capture");
+    gdn_plan *p = calloc(1, sizeof *p);
+    if (!p) return gdn__fail(err, GDN_E_NOMEM, "plan: out of memory");
+    if ((st = gdn__shape_read(shape, &p->shape, err)) || (st = check_types(&p->shape, err))) goto fail;
+    p->ctx = ctx;
+    p->op = gdn__op_find(p->shape.base.op);
+    memcpy(p->entry, ctx->entry, sizeof p->entry);
+    if ((st = bind_variants(p, err))) goto fail;
+    const gpu_facts facts = { &ctx->levers, gpu_present(ctx), ctx->device.sm_count };
+    gpu_decision d;
+    gpu_decide(&facts, &p->shape, NULL, &d);
+    if (d.guard < GDN__GUARDS) atomic_fetch_add(&ctx->refused[d.guard], 1);
+    if (d.status == GDN_REFUSED) st = gdn__fail(err, d.status, "%s: refused: %s", gdn__op_name(p->op->op), d.route.guard);
+    if (d.status == GDN_ABSENT)
+        st = gdn__fail(err, d.status, "%s: target %s does not carry it%s%s", gdn__op_name(p->op->op), gdn__gpu_target.name,
+                       ctx->reason[0] ? ": " : "", ctx->reason);
+    if (st) goto fail;
+    atomic_fetch_add(&ctx->plans, 1);
+    *out = p;
+    return GDN_OK;
+fail:
+    free(p);
+    return st;
+}
+
+void gpu_destroy(gdn_plan *plan) {
+    if (!plan) return;
+    atomic_fetch_sub(&plan->ctx->plans, 1);
+    free(plan);
+}
+
+static gdn_status answer(const gpu_facts *f, const gdn__shape *s, uint32_t n_u32, const uint32_t *u32, gdn_route *out) {
+    const gdn__op *op = gdn__op_find(s->base.op);
+    if (!out || out->struct_size < GDN_THROUGH(gdn_route, guard) || (n_u32 && !u32) || (n_u32 && n_u32 < op->n_u32)) return GDN_E_ARG;
+    gpu_decision d;
+    gpu_decide(f, s, n_u32 ? u32 : NULL, &d);
+    const uint32_t fill = out->struct_size < sizeof d.route ? out->struct_size : (uint32_t)sizeof d.route;
+    memcpy(out, &d.route, fill);
+    out->struct_size = fill;
+    return d.status;
+}
+
+gdn_status gpu_explain(const gdn_plan *plan, uint32_t n_u32, const uint32_t *u32, gdn_route *out) {
+    if (!plan) return GDN_E_ARG;
+    const gpu_facts facts = { &plan->ctx->levers, gpu_present(plan->ctx), plan->ctx->device.sm_count };
+    return answer(&facts, &plan->shape, n_u32, u32, out);
+}
+
+/* Without a device: as on the target's own one, with every module of it. */
+gdn_status gpu_route(const gdn_host *host, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32, gdn_route *out,
+                     gdn_text *err) {
+    gdn__shape s;
+    gdn__levers levers;
+    gdn_status st = gdn__shape_read(shape, &s, err);
+    if (st || (st = check_types(&s, err))) return st;
+    gdn__levers_read(host, &levers);
+    gpu_facts facts = { &levers, 0, sm_count };
+    for (uint32_t e = 0; e < GPU_ENTRIES; e++)
+        if (gpu_module_for(gdn__gpu_target.arch, gpu_entry_module(e))) facts.present |= 1u << e;
+    st = answer(&facts, &s, n_u32, u32, out);
+    return st == GDN_E_ARG ? gdn__fail(err, st, "%s: out is NULL or too small, or too few scalars are given", gdn__op_name(s.base.op)) : st;
+}

@@ -1,0 +1,109 @@
+/* gpu_plugin.h - inside a GPU target's plugin: context, plan, and the steps of a launch.
+ *
+ * gpu_modules.c  which modules to compile for which architecture, loading them, binding entries
+ * gpu_ctx.c      init, fini, counters              gpu_plan.c    plan, explain, route
+ * gpu_decide.c   the pure decision                 gpu_launch.c  check, decide, pack, launch
+ * gpu_pack.c     arguments in the kernels' order   gpu_lines.c   the log lines that people grep
+ *
+ * Nothing here is state at file scope; all hangs off the context. The backend is the host's. */
+#ifndef GDN_GPU_PLUGIN_H
+#define GDN_GPU_PLUGIN_H
+
+#include "gdn_modules.h"
+#include "gpu_target.h"
+#include "plan_common.h"
+#include <stdatomic.h>
+#include <sys/types.h>
+
+enum { GPU_ARCH_BYTES = 16, GPU_MAX_VARIANTS = 32, GPU_REASON_BYTES = 512 };
+
+/* A module compiled with one more -D than its own options. */
+typedef struct gpu_variant {
+    uint32_t module;
+    char define[48];
+    void *handle; /* NULL: it failed, status says how */
+    gdn_status status;
+} gpu_variant;
+
+struct gdn_ctx {
+    gdn_host host; /* a copy; what it points to outlives the context */
+    gdn__levers levers;
+    gdn_device device;
+    int32_t ordinal;
+    pid_t pid;
+    char arch[GPU_ARCH_BYTES]; /* of the device, with its suffix: "sm_90a" */
+    void *module[GPU_MODULES]; /* NULL: absent, or it failed: module_status */
+    gdn_status module_status[GPU_MODULES];
+    char reason[GPU_REASON_BYTES]; /* of the first module that failed */
+    void *entry[GPU_ENTRIES];      /* function handles; NULL = ABSENT */
+    gpu_variant variant[GPU_MAX_VARIANTS];
+    uint32_t variants;
+    _Atomic uint32_t plans;
+    _Atomic uint64_t launched[GPU_ENTRIES];
+    _Atomic uint64_t refused[GDN__GUARDS];
+};
+
+/* Everything a launch may need, resolved: handle of each candidate entry. */
+struct gdn_plan {
+    gdn_ctx *ctx;
+    const gdn__op *op;
+    gdn__shape shape;
+    void *entry[GPU_ENTRIES];
+};
+
+/* What is known of a target and device when a route is asked: a context has it all, a dry question assumes the target's device. */
+typedef struct gpu_facts {
+    const gdn__levers *levers;
+    uint32_t present;  /* bit GPU_E_*: entries that exist here */
+    uint32_t sm_count; /* 0: cannot say */
+} gpu_facts;
+
+typedef struct gpu_decision {
+    gdn_status status; /* GDN_OK, GDN_REFUSED, GDN_ABSENT */
+    uint32_t entry;    /* GPU_E_*; GPU_ENTRIES: nothing runs */
+    gdn_dims dims;
+    uint32_t guard;    /* place in the counters; GDN__GUARDS: none */
+    uint32_t tc_guard; /* BA gates: why not the tensor cores; GDN__BA_TC_TAKEN: they run */
+    gdn_route route;
+} gpu_decision;
+
+const char *gpu_entry_name(uint32_t entry);
+uint32_t gpu_entry_module(uint32_t entry);
+const char *gpu_module_file(uint32_t module);
+bool gpu_module_for(const char *arch, uint32_t module); /* does the target carry it for this architecture */
+/* The architecture string of a device: "sm_90a" and "sm_121f" for the targets' own, else plain "sm_<cc>". */
+void gpu_arch_of(uint32_t cc_major, uint32_t cc_minor, char out[GPU_ARCH_BYTES]);
+/* Fills a job; its arrays are const and live as long as the plugin. */
+gdn_status gpu_job(uint32_t module, const char *arch, gdn_compile_job *out);
+
+gdn_status gpu_modules_open(gdn_ctx *ctx, gdn_text *err);
+void gpu_modules_close(gdn_ctx *ctx);
+/* The entry of a module compiled with one more define. */
+gdn_status gpu_variant_entry(gdn_ctx *ctx, uint32_t entry, const char *define, void **out, gdn_text *err);
+uint32_t gpu_present(const gdn_ctx *ctx);
+
+/* u32 may be NULL: the maxima. Pure. */
+void gpu_decide(const gpu_facts *facts, const gdn__shape *shape, const uint32_t *u32, gpu_decision *out);
+
+/* The kernel's arguments, in its order. */
+typedef struct gpu_args {
+    uint64_t slot[40];
+    void *param[40];
+    uint32_t n;
+} gpu_args;
+gdn_status gpu_pack(const gdn_plan *p, gdn__call *c, uint32_t entry, gpu_args *out, gdn_text *err);
+
+void gpu_log_plan(const gdn_plan *p, const gpu_decision *d);
+void gpu_log_launch(const gdn_plan *p, const gpu_decision *d, const gdn__call *c);
+
+gdn_status gpu_init(const gdn_host *host, int32_t ordinal, gdn_ctx **out, gdn_text *err);
+void gpu_fini(gdn_ctx *ctx);
+gdn_status gpu_counters(const gdn_ctx *ctx, gdn_counter *out, uint32_t cap, uint32_t *n);
+gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan **out, gdn_text *err);
+void gpu_destroy(gdn_plan *plan);
+gdn_status gpu_launch(const gdn_plan *plan, const gdn_launch_args *args);
+gdn_status gpu_explain(const gdn_plan *plan, uint32_t n_u32, const uint32_t *u32, gdn_route *out);
+gdn_status gpu_route(const gdn_host *host, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32, gdn_route *out,
+                     gdn_text *err);
+
+#endif
