@@ -58,8 +58,8 @@ struct gdn_plan {
 static gdn_status fix_init(const gdn_host *host, int32_t ordinal, gdn_ctx **out, gdn_text *err) {
     (void)err;
     *out = NULL;
-    counted.inits++;
-    counted.host_size = host->struct_size;
+    (void)__atomic_fetch_add(&counted.inits, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&counted.host_size, host->struct_size, __ATOMIC_RELAXED);
     if (ordinal != 0) return GDN_E_ARG;
 #ifdef FIX_INIT_FAILS
     return GDN_E_DRIVER;
@@ -75,7 +75,7 @@ static gdn_status fix_init(const gdn_host *host, int32_t ordinal, gdn_ctx **out,
 }
 
 static void fix_fini(gdn_ctx *ctx) {
-    if (ctx) counted.finis++;
+    if (ctx) (void)__atomic_fetch_add(&counted.finis, 1, __ATOMIC_RELAXED);
     free(ctx);
 }
 
@@ -87,13 +87,13 @@ static gdn_status fix_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, g
     gdn_plan *plan = malloc(sizeof *plan);
     if (!plan) return GDN_E_NOMEM;
     plan->ctx = ctx;
-    counted.plans++;
+    (void)__atomic_fetch_add(&counted.plans, 1, __ATOMIC_RELAXED);
     *out = plan;
     return GDN_OK;
 }
 
 static void fix_destroy(gdn_plan *plan) {
-    if (plan) counted.destroys++;
+    if (plan) (void)__atomic_fetch_add(&counted.destroys, 1, __ATOMIC_RELAXED);
     free(plan);
 }
 
@@ -101,8 +101,8 @@ __attribute__((unused)) /* FIX_NULL_ENTRY */
 static gdn_status
 fix_launch(const gdn_plan *plan, const gdn_launch_args *args) {
     (void)plan;
-    counted.launches++;
-    counted.args_size = args->struct_size;
+    (void)__atomic_fetch_add(&counted.launches, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&counted.args_size, args->struct_size, __ATOMIC_RELAXED);
     if (args->n_ptr != 1 || !args->ptr[0]) return GDN_E_ARG;
     *(uint32_t *)(uintptr_t)args->ptr[0] = 7;
     return GDN_OK;
@@ -137,7 +137,7 @@ static gdn_status fix_route(const gdn_host *host, uint32_t sm_count, const gdn_s
 static gdn_status fix_counters(const gdn_ctx *ctx, gdn_counter *out, uint32_t cap, uint32_t *n) {
     (void)ctx;
     *n = 1;
-    if (cap) out[0] = (gdn_counter) { "fixture", counted.launches, GDN_OP_FLAG_CLEAR, 0 };
+    if (cap) out[0] = (gdn_counter) { "fixture", __atomic_load_n(&counted.launches, __ATOMIC_RELAXED), GDN_OP_FLAG_CLEAR, 0 };
     return GDN_OK;
 }
 

@@ -211,6 +211,37 @@ static void test_bad_arguments(void **state) {
     assert_int_equal(gdn_levers_read(NULL, "cpu", NULL, reason_of(&r)), GDN_E_ARG);
 }
 
+/* What the plugin itself counted: contexts and plans end once each, and not before the last plan. */
+static void test_balance(void **state) {
+    (void)state;
+    gdn_options opt = options("good", FIXTURES);
+    gdn *g = NULL;
+    gdn_hplan *plan[2];
+    uint32_t seen = 0;
+    const uint64_t ptr = (uint64_t)(uintptr_t)&seen;
+    const gdn_flag_shape shape = { { (uint32_t)sizeof shape, GDN_OP_FLAG_CLEAR, 0, 0 } };
+    const gdn_launch_args args = { .struct_size = (uint32_t)sizeof args, .n_ptr = 1, .ptr = &ptr };
+    assert_int_equal(gdn_open(&opt, &g, NULL), GDN_OK);
+    /* inits, finis, plans, destroys, launches, sizes of host and arguments; the fixture stays mapped */
+    const uint32_t *count = g->gen->plugin.ops.extension("test.counts/1");
+    assert_non_null(count);
+    const uint32_t inits = count[0], finis = count[1], plans = count[2], destroys = count[3], launches = count[4];
+    for (int i = 0; i < 2; i++) assert_int_equal(gdn_plan_make(g, &shape.base, NULL, &plan[i], NULL), GDN_OK);
+    gdn_close(g);
+    assert_int_equal(count[1], finis);
+    assert_int_equal(gdn_launch(plan[0], &args), GDN_OK);
+    gdn_plan_free(plan[0]);
+    assert_int_equal(count[1], finis);
+    gdn_plan_free(plan[1]);
+    assert_int_equal(count[0], inits);
+    assert_int_equal(count[1], finis + 1);
+    assert_int_equal(count[2], plans + 2);
+    assert_int_equal(count[3], destroys + 2);
+    assert_int_equal(count[4], launches + 1);
+    assert_int_equal(count[5], sizeof(gdn_host));
+    assert_int_equal(count[6], sizeof(gdn_launch_args));
+}
+
 typedef struct seen {
     int rows, usable;
     char names[2048], reasons[16384];
@@ -283,9 +314,9 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_options), cmocka_unit_test(test_older_caller), cmocka_unit_test(test_settings_arrive),
-        cmocka_unit_test(test_auto),        cmocka_unit_test(test_targets),      cmocka_unit_test(test_bad_arguments),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_bad_options),   cmocka_unit_test(test_older_caller), cmocka_unit_test(test_settings_arrive),
+        cmocka_unit_test(test_auto),          cmocka_unit_test(test_balance),      cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests_name("open", tests, NULL, NULL) != 0;
 }
