@@ -15,9 +15,9 @@ static uint64_t base_of(const uint8_t *p, uint64_t bytes) {
     return p ? addr_of(p + bytes) : 0;
 }
 
-static view view_of(const rule_case *c, uint32_t op, uint32_t b) {
+static view view_of(const rule_case *c, uint32_t b) {
     const rc_spec *s = &c->s;
-    const uint64_t size = num_size(s->act), row = s->len && op != GDN_OP_FOLD ? 0 : c->start[b];
+    const uint64_t size = num_size(s->act), row = s->len ? 0 : c->start[b];
     const uint32_t cap = s->hi_capacity ? s->hi_capacity : c->shape.max_rows - 1;
     view w = { 0 };
     w.q = base_of(c->qp, row * c->qk_stride * size);
@@ -72,7 +72,7 @@ static gdn_hplan *plan_of(rule_case *c, uint32_t op) {
 
 gdn_status rc_launch_op(rule_case *c, uint32_t op, uint32_t first, uint32_t n) {
     const gdn_hplan *p = plan_of(c, op);
-    const view w = view_of(c, op, first);
+    const view w = view_of(c, first);
     uint32_t longest = 0;
     for (uint32_t b = first; b < first + n; b++)
         longest = c->start[b + 1] - c->start[b] > longest ? c->start[b + 1] - c->start[b] : longest;
@@ -99,7 +99,7 @@ gdn_status rc_launch_op(rule_case *c, uint32_t op, uint32_t first, uint32_t n) {
         return launch(p, N_OF(ptr), ptr, N_OF(u32), u32);
     }
     case GDN_OP_FOLD: {
-        const uint64_t ptr[] = { w.state, w.stash, w.na, w.hi, w.flag, w.in_slots, w.fresh };
+        const uint64_t ptr[] = { w.state, w.stash, w.na, w.hi, w.flag, w.in_slots, w.fresh, w.cu };
         const uint32_t u32[] = { c->shape.max_rows, n };
         return launch(p, N_OF(ptr), ptr, N_OF(u32), u32);
     }
