@@ -1,0 +1,126 @@
+/* nvrtc_jit.c - settings of the compiler, checks of what it is given, NVRTC at the first miss, a refused module made anew. */
+#include "nvrtc_jit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *set_or_null(const gdn__env *env, const char *name) {
+    const char *v = gdn__env_get(env, name);
+    return v && *v ? v : NULL;
+}
+
+gdn_status gdn__jit_open(gdn__jit *j, const gdn__env *env, const gdn__log *log, gdn_text *err) {
+    const char *asked = set_or_null(env, "GDN_NVRTC"), *nocache = set_or_null(env, "GDN_JIT_NOCACHE"),
+               *print = set_or_null(env, "GDN_JIT_PRINT");
+    *j = (gdn__jit) { .log = *log,
+                      .env = env,
+                      .shipped = { set_or_null(env, "GDN_CUBIN_DIR"), GDN_INSTALL_DATA_DIR "/cubins" },
+                      .asked = asked ? asked : "",
+                      .dump = set_or_null(env, "GDN_JIT_DUMP"),
+                      .print = print && strcmp(print, "0") != 0,
+                      .nocache = nocache && strcmp(nocache, "0") != 0 };
+    if (pthread_mutex_init(&j->mutex, NULL) == 0) return GDN_OK;
+    gdn__text_set(err, "a mutex could not be made");
+    return GDN_E_INTERNAL;
+}
+
+void gdn__jit_close(gdn__jit *j) {
+    while (j->notes) {
+        gdn__jit_note *n = j->notes;
+        j->notes = n->next;
+        free(n->data);
+        free(n->why);
+        free(n);
+    }
+    gdn__nvrtc_close(&j->nvrtc);
+    free(j->nvrtc_why);
+    gdn__cache_close(&j->cache);
+    (void)pthread_mutex_destroy(&j->mutex);
+}
+
+void gdn__log_text(const gdn__log *log, uint32_t severity, const char *area, const char *text) {
+    while (*text) {
+        const size_t n = strcspn(text, "\n");
+        if (n) gdn__log_line(log, severity, area, "%.*s", (int)(n < 4000 ? n : 4000), text);
+        text += n + (text[n] == '\n');
+    }
+}
+
+gdn_status gdn__job_read(const gdn_compile_job *jobs, uint32_t i, gdn_compile_job *out, gdn_text *err) {
+    const size_t stride = jobs->struct_size;
+    const char *what = NULL;
+    *out = (gdn_compile_job) { 0 };
+    if (stride < GDN_THROUGH(gdn_compile_job, n_options)) {
+        gdn__text_set(err, "gdn_compile_job.struct_size is %zu, at least %zu are needed", stride, GDN_THROUGH(gdn_compile_job, n_options));
+        return GDN_E_ABI;
+    }
+    memcpy(out, (const char *)jobs + i * stride, stride < sizeof *out ? stride : sizeof *out);
+    if (!out->name || !*out->name || !out->source || !out->arch) what = "name, source or arch is missing";
+    if ((out->n_headers && (!out->headers || !out->header_names)) || (out->n_options && !out->options)) what = "a list is NULL";
+    for (uint32_t k = 0; !what && k < out->n_headers; k++)
+        if (!out->headers[k] || !out->header_names[k]) what = "a header is NULL";
+    for (uint32_t k = 0; !what && k < out->n_options; k++) {
+        const char *o = out->options[k];
+        if (!o)
+            what = "an option is NULL";
+        else if (!strncmp(o, "-arch", 5) || !strncmp(o, "--gpu-architecture", 18))
+            what = "an option names an architecture";
+    }
+    if (!what) return GDN_OK;
+    gdn__text_set(err, "module %u ('%s'): %s", (unsigned)i, out->name ? out->name : "", what);
+    return GDN_E_ARG;
+}
+
+const gdn__nvrtc *gdn__jit_nvrtc(gdn__jit *j, gdn_status *status, gdn_text *err) {
+    (void)pthread_mutex_lock(&j->mutex);
+    if (!j->nvrtc_tried) {
+        char why[4096] = "";
+        gdn_text text = { why, sizeof why, 0 };
+        j->nvrtc_tried = true;
+        j->nvrtc_status = gdn__nvrtc_open(j->asked, &j->log, &j->nvrtc, &text);
+        if (j->nvrtc_status != GDN_OK)
+            j->nvrtc_why = gdn__copy(why);
+        else if (j->cache.writable && !j->nocache)
+            gdn__cache_note_nvrtc(&j->cache, j->asked, j->nvrtc.path, j->nvrtc.id);
+    }
+    *status = j->nvrtc_status;
+    if (*status != GDN_OK) gdn__text_set(err, "%s", j->nvrtc_why ? j->nvrtc_why : gdn_status_text(*status));
+    const gdn__nvrtc *n = *status == GDN_OK ? &j->nvrtc : NULL;
+    (void)pthread_mutex_unlock(&j->mutex);
+    return n;
+}
+
+void gdn__jit_remember(gdn__jit *j, const gdn_compile_job *job, gdn_status status, const char *why) {
+    gdn__key content;
+    if (gdn__cubin_key(job, "", &content) == GDN_OK) gdn__jit_note_add(j, &content, status, why, NULL, 0);
+}
+
+/* The caller's text gets what fits, and the whole length. */
+void gdn__hand_over(gdn_text *err, const gdn_text *why) {
+    gdn__text_set(err, "%s", why->buf ? why->buf : gdn_status_text(GDN_E_NOMEM));
+    if (err && why->buf && why->len > err->len) err->len = why->len;
+}
+
+gdn_status gdn__jit_renew(gdn__jit *j, const gdn_compile_job *job, gdn__cubin *c, gdn_text *err) {
+    gdn__key content;
+    gdn_status st;
+    bool hit;
+    double ms;
+    /* A shipped file cannot be set aside, but the cache may hold what was compiled in its place. */
+    const bool shipped = c->path && (!j->cache.root || strncmp(c->path, j->cache.root, strlen(j->cache.root)) != 0);
+    if (c->path && !gdn__cache_quarantine(&j->cache, c->path))
+        gdn__log_line(&j->log, GDN_LOG_WARN, "cache", "%s was refused by the driver and could not be set aside", c->path);
+    gdn__cubin_free(c);
+    if (!gdn__jit_nvrtc(j, &st, err)) return st;
+    st = gdn__cubin_key(job, "", &content);
+    char *buf = gdn__alloc(GDN__WHY_BYTES);
+    gdn_text why = { buf, buf ? GDN__WHY_BYTES : 0, 0 };
+    if (st == GDN_OK) st = gdn__jit_build(j, job, &content, shipped, c, &hit, &ms, &why);
+    if (st != GDN_OK)
+        gdn__hand_over(err, &why);
+    else if (!hit)
+        gdn__log_line(&j->log, GDN_LOG_INFO, "nvrtc", "compile 1/1 %s %s %.0f ms (cached: 0)", job->name, job->arch, ms);
+    free(buf);
+    return st;
+}
