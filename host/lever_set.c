@@ -90,6 +90,17 @@ static gdn_status apply_kill_switches(gdn_lever_set *set, const gdn__log *log) {
     return st;
 }
 
+/* The program turned a toggle on against its switch: the switch is off then, so that plugins may look at either. */
+static gdn_status settle_kill_switches(gdn_lever_set *set, const gdn__log *log) {
+    gdn_status st = GDN_OK;
+    for (int i = 0; i < GDN__LEVERS && st == GDN_OK; i++) {
+        const int toggle = gdn__lever_defs[i].off ? gdn__lever_find(gdn__lever_defs[i].off) : -1;
+        if (toggle < 0 || !set->at[i].value || strcmp(set->at[i].value, "true") != 0) continue;
+        if (!strcmp(set->at[toggle].value, "true")) st = put(set, i, "false", set->at[toggle].where, set->at[toggle].source, log);
+    }
+    return st;
+}
+
 gdn_status gdn__levers_resolve(const gdn__env *env, const gdn__conf *conf, const gdn_setting *settings, uint32_t n_settings,
                                const gdn__log *log, gdn_lever_set **out, gdn_text *err) {
     gdn_lever_set *set = gdn__alloc(sizeof *set);
@@ -101,6 +112,7 @@ gdn_status gdn__levers_resolve(const gdn__env *env, const gdn__conf *conf, const
     if (st == GDN_OK) st = from_api(set, settings, n_settings, true, log, err);
     if (st == GDN_OK) st = apply_kill_switches(set, log);
     if (st == GDN_OK) st = from_api(set, settings, n_settings, false, log, err);
+    if (st == GDN_OK) st = settle_kill_switches(set, log);
     if (st == GDN_OK) {
         *out = set;
         return GDN_OK;

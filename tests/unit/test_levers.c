@@ -174,6 +174,10 @@ static void test_presence(void **state) {
         expect(&(input) { .vars = { kill }, .vendor = file }, "gdn_prefill_tc", "false", "METRALE_NO_GDN_PREFILL_TC", GDN_FROM_ENV);
         /* ... but not the API, by either name. */
         expect(&(input) { .vars = { kill }, .settings = { { "gdn_prefill_tc", "true" } } }, "gdn_prefill_tc", "true", "api", GDN_FROM_API);
+        expect(&(input) { .vars = { kill }, .settings = { { "gdn_prefill_tc", "true" } } }, "gdn_no_prefill_tc", "false", "api",
+               GDN_FROM_API);
+        expect(&(input) { .vars = { kill }, .settings = { { "gdn_prefill_tc", "false" } } }, "gdn_no_prefill_tc", "true", NULL,
+               GDN_FROM_ENV);
         expect(&(input) { .vars = { kill }, .vendor = file, .settings = { { "gdn_no_prefill_tc", "false" } } }, "gdn_prefill_tc", "true",
                "t.ini:2", GDN_FROM_CONF);
         expect(&(input) { .vars = { other } }, "gdn_no_fwd_o_mma8", "true", "METRALE_NO_GDN_FWD_O_MMA8", GDN_FROM_ENV);
