@@ -232,9 +232,7 @@ static int write_text(const request *r, gdn *g, gdn_engine *e, const uint32_t *p
     int rc = CLI_NO;
     if (s != GDN_OK) {
         cli_error(&r->common, "%s", buf[0] ? buf : gdn_status_text(s));
-    } else if (k.failed) {
-        cli_error(&r->common, "stdout: %s", strerror(errno));
-    } else {
+    } else if (!k.failed) { /* main says what is wrong with stdout */
         if (r->common.json)
             print_document(r, e, &info, &st, &k);
         else

@@ -116,7 +116,10 @@ void lab_launch(golden_lab *b, const gdn_shape *shape, uint32_t n_ptr, uint64_t 
     }
     gdn_plan_free(plan);
     if (s == GDN_OK || b->failed) return;
-    cli_error(b->c, "%s: %s%s%s", gdn_op_name(shape->op), gdn_status_text(s), buf[0] ? ": " : "", buf);
+    if (buf[0])
+        cli_error(b->c, "%s", buf); /* it names the operation */
+    else
+        cli_error(b->c, "%s: %s", gdn_op_name(shape->op), gdn_status_text(s));
     b->failed = true;
 }
 

@@ -10,7 +10,8 @@ static gdn_status make(gdn_engine *e, uint32_t slot, const gdn_shape *shape, gdn
     gdn_text why = { buf, sizeof buf, 0 };
     const gdn_status s = gdn_plan_make(e->g, shape, NULL, &e->plans[slot], &why);
     if (s == GDN_OK) return GDN_OK;
-    return gdn__engine_say(err, s, "%s: %s%s%s", gdn_op_name(shape->op), gdn_status_text(s), buf[0] ? ": " : "", buf);
+    if (buf[0]) return gdn__engine_say(err, s, "no plan for this checkpoint: %s", buf); /* it names the operation */
+    return gdn__engine_say(err, s, "no plan for this checkpoint: %s: %s", gdn_op_name(shape->op), gdn_status_text(s));
 }
 
 static gdn_shape base(const gdn_engine *e, uint32_t op, uint64_t size, uint32_t flags) {
