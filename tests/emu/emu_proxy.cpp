@@ -1,0 +1,78 @@
+/* emu_proxy.cpp - ordinary writes to shared memory that bulk copies or wgmma then read need fence.proxy.async in the thread that
+ * wrote. On a device a forgotten one is rarely seen. Here (options::check_proxy) every switch of threads is followed by a look at
+ * what changed, so each unfenced byte has a known writer. Writing the value that was there already goes unseen. Static shared
+ * memory is covered where it lies in one section (not in the address-sanitizer build). */
+#include "emu_internal.hpp"
+#include <cstring>
+#include <vector>
+
+namespace emu {
+extern "C" {
+extern unsigned char __start_emu_shared[] __attribute__((weak));
+extern unsigned char __stop_emu_shared[] __attribute__((weak));
+}
+struct shadow {
+    unsigned char *base;
+    size_t bytes;
+    std::vector<unsigned char> seen;
+    std::vector<uint16_t> writer; /* thread + 1; 0: fenced */
+};
+static shadow areas[2];
+
+static void area_reset(shadow &s, unsigned char *base, size_t bytes) {
+    s.base = base;
+    s.bytes = bytes;
+    s.seen.assign(base, base + bytes);
+    s.writer.assign(bytes, 0);
+}
+void proxy_reset() {
+    area_reset(areas[0], B.smem, B.smem_bytes);
+    area_reset(areas[1], __start_emu_shared, __start_emu_shared ? (size_t)(__stop_emu_shared - __start_emu_shared) : 0);
+}
+void proxy_note() {
+    for (shadow &s : areas)
+        for (size_t i = 0; i < s.bytes; i += 64) {
+            const size_t n = s.bytes - i < 64 ? s.bytes - i : 64;
+            if (!memcmp(s.base + i, &s.seen[i], n)) continue;
+            for (size_t j = i; j < i + n; j++)
+                if (s.base[j] != s.seen[j]) {
+                    s.seen[j] = s.base[j];
+                    s.writer[j] = (uint16_t)(self->index + 1);
+                }
+        }
+}
+void proxy_fence() {
+    if (!B.opt.check_proxy) return;
+    proxy_note();
+    for (shadow &s : areas)
+        for (uint16_t &w : s.writer)
+            if (w == self->index + 1) w = 0;
+}
+static void each_byte(const void *p, size_t bytes, void (*visit)(shadow &, size_t, const char *), const char *what) {
+    const auto *c = static_cast<const unsigned char *>(p);
+    for (shadow &s : areas)
+        if (s.bytes && c >= s.base && c < s.base + s.bytes)
+            for (size_t i = 0; i < bytes && (size_t)(c - s.base) + i < s.bytes; i++) visit(s, (size_t)(c - s.base) + i, what);
+}
+void proxy_read(const void *p, size_t bytes, const char *what) {
+    if (!B.opt.check_proxy) return;
+    if (self) proxy_note();
+    each_byte(
+        p, bytes,
+        [](shadow &s, size_t i, const char *name) {
+            if (s.writer[i])
+                fail("%s reads byte %zu of shared memory, written by thread %u without fence.proxy.async", name, i, s.writer[i] - 1u);
+        },
+        what);
+}
+void proxy_wrote(const void *p, size_t bytes) {
+    if (!B.opt.check_proxy) return;
+    each_byte(
+        p, bytes,
+        [](shadow &s, size_t i, const char *) {
+            s.seen[i] = s.base[i];
+            s.writer[i] = 0;
+        },
+        nullptr);
+}
+} // namespace emu

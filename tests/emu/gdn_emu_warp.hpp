@@ -1,0 +1,18 @@
+/* gdn_emu_warp.hpp - host forms of gdn_warp.cuh. */
+#pragma once
+
+GDN_DEVICE uint32_t gdn_warp() {
+    return emu::self->warp;
+}
+GDN_DEVICE void gdn_sync_block(EMU_AT) {
+    emu::sync_block(at);
+}
+GDN_DEVICE void gdn_sync_warp(uint32_t mask = GDN_FULL_MASK, EMU_AT) {
+    emu::sync_warp(mask, at);
+}
+GDN_DEVICE void gdn_bar_sync(uint32_t id, uint32_t threads, EMU_AT) {
+    emu::bar(id, threads, true, at);
+}
+GDN_DEVICE void gdn_bar_arrive(uint32_t id, uint32_t threads, EMU_AT) {
+    emu::bar(id, threads, false, at);
+}
