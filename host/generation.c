@@ -51,6 +51,7 @@ static gdn_status start(gdn__generation *gen, gdn_text *err) {
                              .once = gdn__once,
                              .backend = gen->backend };
     gdn__text_set(err, "%s", "");
+    gen->plugin.begun = true;
     st = gen->plugin.ops.init(&gen->host, gen->ordinal, &gen->ctx, err);
     if (st == GDN_OK && !gen->ctx) {
         gdn__text_set(err, "target '%s': init made no context", gen->plugin.id.target);

@@ -136,6 +136,7 @@ gdn_status gdn__elf_check(const char *path, gdn_text *err);
 typedef struct gdn__plugin {
     void *handle;
     char *path;     /* real path */
+    bool begun;     /* init was called: no longer only a file with a pure query */
     gdn_plugin id;  /* what both sides know of, the rest zero */
     gdn_vtable ops; /* likewise */
 } gdn__plugin;
@@ -144,7 +145,7 @@ gdn_status gdn__negotiate(gdn_plugin_query_fn query, const char *target, gdn__pl
 gdn_status gdn__plugin_load(const char *path, const char *target, gdn__plugin *out, gdn_text *err);
 /* Every place in order. A file that is there and refused is logged, and the next place is tried. */
 gdn_status gdn__plugin_find(const gdn__places *places, const char *target, gdn__plugin *out, const gdn__log *log, gdn_text *err);
-/* keep: stays mapped even when the plugin could be unloaded. */
+/* Unmapped when it never began, or when it allows it and keep does not forbid it. */
 void gdn__plugin_retire(gdn__plugin *p, bool keep);
 
 /* ---- choose.c ---- */

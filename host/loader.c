@@ -80,8 +80,9 @@ gdn_status gdn__plugin_find(const gdn__places *places, const char *target, gdn__
 }
 
 void gdn__plugin_retire(gdn__plugin *p, bool keep) {
-    /* Mapped code is only given up when the plugin promises that nothing of it runs on by itself. */
-    if (p->handle && (p->id.flags & GDN_F_UNLOADABLE) && !keep) (void)dlclose(p->handle);
+    /* Code that ran is only given up when the plugin promises that nothing of it runs on by itself. */
+    const bool may = !p->begun || ((p->id.flags & GDN_F_UNLOADABLE) && !keep);
+    if (p->handle && may) (void)dlclose(p->handle);
     free(p->path);
     *p = (gdn__plugin) { 0 };
 }

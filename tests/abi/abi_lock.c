@@ -3,6 +3,7 @@
  * One block a minor, only ever extended: a member that is appended gets its row in a new block, no row ever changes.
  * While today's minor is the block's own, the sizes are exact, so that nothing is appended without a new minor. */
 #include "gdn.h"
+#include "gdn_modules.h"
 
 #if __SIZEOF_POINTER__ == 8
 
@@ -143,6 +144,12 @@ AT(gdn_plugin, archs, 48, const char *)
 AT(gdn_plugin, flags, 56, uint64_t)
 AT(gdn_plugin, ops, 64, const gdn_vtable *)
 LAST(gdn_plugin, 72, 1)
+
+AT(gdn_modules, struct_size, 0, uint32_t)
+AT(gdn_modules, abi_minor, 4, uint32_t)
+AT(gdn_modules, count, 8, uint32_t (*)(const char *))
+AT(gdn_modules, get, 16, gdn_status (*)(const char *, uint32_t, gdn_compile_job *))
+LAST(gdn_modules, 24, 1)
 
 AT(gdn_rule_shape, base, 0, gdn_shape)
 AT(gdn_rule_shape, nk, 16, uint32_t)

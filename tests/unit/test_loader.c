@@ -224,6 +224,7 @@ static void test_no_memory(void **state) {
         if (atomic_exchange(&gdn__alloc_fail_in, -1) >= 0) {
             assert_int_equal(st, GDN_OK);
             assert_true(is_mapped("/libgdn_unloadable.so"));
+            p.begun = true;
             gdn__plugin_retire(&p, true); /* GDN_KEEP_LOADED */
             assert_true(is_mapped("/libgdn_unloadable.so"));
             break;

@@ -34,13 +34,16 @@ static void test_nobody(void **state) {
 
 /* One flag a slot and process, whoever asks and from however many threads. */
 static _Atomic uint32_t firsts;
+static pthread_barrier_t barrier;
 static void *ask_all(void *user) {
+    (void)pthread_barrier_wait(&barrier);
     for (uint32_t slot = 0; slot < GDN_ONCE_SLOTS; slot++) firsts += gdn__once(user, slot);
     return NULL;
 }
 static void test_once(void **state) {
     (void)state;
     pthread_t thread[8];
+    assert_int_equal(pthread_barrier_init(&barrier, NULL, 8), 0);
     for (int i = 0; i < 8; i++) assert_int_equal(pthread_create(&thread[i], NULL, ask_all, NULL), 0);
     for (int i = 0; i < 8; i++) assert_int_equal(pthread_join(thread[i], NULL), 0);
     assert_int_equal(firsts, GDN_ONCE_SLOTS);

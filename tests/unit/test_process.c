@@ -70,7 +70,9 @@ static int bad_lever(void) {
     CHECK(!setenv("METRALE_W4A4_MX_NT", "3", 1));
     CHECK(gdn_open(&opt, &shared, reason_of(&r)) == GDN_E_LEVER && !shared);
     CHECK(!strcmp(r.buf, "METRALE_W4A4_MX_NT=3: expected 1 or 4"));
-    CHECK(!is_mapped("/libgdn_unloadable.so")); /* nothing is half loaded */
+    opt.target = "good"; /* which may not be unloaded once it began; it did not begin */
+    CHECK(gdn_open(&opt, &shared, reason_of(&r)) == GDN_E_LEVER && !shared);
+    CHECK(!is_mapped("/libgdn_unloadable.so") && !is_mapped("/libgdn_good.so")); /* nothing is half loaded */
     return 0;
 }
 

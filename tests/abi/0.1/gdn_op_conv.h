@@ -34,7 +34,7 @@ typedef struct gdn_conv_shape {
     uint32_t max_tokens;  /* tokens of all sequences together                                */
     uint32_t max_batch;   /* sequences                                                       */
     uint32_t nk, nv;      /* conv_fused: heads ...                                           */
-    uint32_t k_dim, v_dim; /* ... and head sizes                                             */
+    uint32_t k_dim, v_dim; /* ... and head sizes; k_dim at most 512                          */
     uint32_t q_stride, k_stride, v_stride; /* conv_fused outputs; 0 = channels (a packed row) */
     uint32_t pad_;        /* must be 0                                                       */
     uint64_t slot_stride; /* elements from slot to slot; 0 = channels*state_len              */

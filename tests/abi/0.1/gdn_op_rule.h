@@ -49,7 +49,7 @@ typedef struct gdn_rule_shape {
     uint32_t state_layout;   /* GDN_STATE_*_MAJOR                                                                */
     uint32_t state_addr;     /* GDN_STATE_CONTIGUOUS, _POOL, _TABLE                                              */
     uint32_t state_type;     /* GDN_F32; others are refused by name                                              */
-    uint32_t offsets;        /* GDN_OFFSETS_* of cu_seqlens (prefill) or cu_rows (verify)                        */
+    uint32_t offsets;        /* GDN_OFFSETS_* of cu_seqlens (prefill) or cu_rows (verify, fold)                  */
     uint32_t max_tokens;     /* prefill: tokens of all sequences together                                        */
     uint32_t max_batch;      /* sequences of a launch                                                            */
     uint32_t max_rows;       /* verify: rows a sequence, 1..16; verify_woa and fold: of the verify that ran       */
@@ -112,7 +112,8 @@ enum { GDN_DECODE_PTRS(GDN_ORDER_) GDN_DECODE_N_PTR };
 enum { GDN_DECODE_U32S(GDN_ORDER_) GDN_DECODE_N_U32 };
 
 /* ---- verify: 1..16 rows a sequence, the state after the last row is written ------------------------------------------
- * Rows are sequence-major, b*rows + t, or [cu_rows[b], cu_rows[b+1]) so that sequences may bring different numbers (0: untouched).
+ * Rows are sequence-major, b*rows + t, or [cu_rows[b], cu_rows[b+1]) so that sequences may bring different numbers (0: like a
+ * sequence without tokens above).
  * Row 0 has decode's bytes. Later rows use the corrected form (c_t = (g0...g_{t-1}) hk_t + sum_s (g_{s+1}...g_{t-1}) kd_ts vn_s,
  * left to right, vn_t = (v_t - g_t c_t) b_t), so that a token's bits depend on its row.
  * hi receives the state after row t, for t = 0 .. rows-2. CONTIGUOUS and POOL: hi + (b*hi_capacity + t)*nv*K*V.
@@ -178,7 +179,8 @@ enum { GDN_VERIFY_WOA_U32S(GDN_ORDER_) GDN_VERIFY_WOA_N_U32 };
 /* ---- fold: apply the accepted rows ----------------------------------------------------------------------------------
  * na = na_tab[b]; na == 0 or padding: nothing. Engaged (*engaged_flag == 1): for t < min(na, 4) S = g_t S + sk_t vn_t, the
  * bytes of verify's states; fresh sequences start from zero. Not engaged: na < k_rows copies hi[na-1] to S, na >= k_rows
- * nothing (verify wrote it). na above k_rows counts as k_rows. The flag is not cleared. */
+ * nothing (verify wrote it). na above k_rows counts as k_rows. With cu_rows a sequence's own number of rows stands for k_rows.
+ * The flag is not cleared. */
 #define GDN_FOLD_PTRS(X)                          \
     X(GDN_FOLD_P_STATE, "h_table", GDN_REQ)       \
     X(GDN_FOLD_P_STASH, "stash", GDN_OPT)         \
@@ -186,7 +188,8 @@ enum { GDN_VERIFY_WOA_U32S(GDN_ORDER_) GDN_VERIFY_WOA_N_U32 };
     X(GDN_FOLD_P_HI, "hi_tables", GDN_OPT)        \
     X(GDN_FOLD_P_FLAG, "engaged_flag", GDN_REQ)   \
     X(GDN_FOLD_P_IN_SLOTS, "in_tab", GDN_OPT)     \
-    X(GDN_FOLD_P_FRESH, "fresh", GDN_OPT)
+    X(GDN_FOLD_P_FRESH, "fresh", GDN_OPT)         \
+    X(GDN_FOLD_P_CU_ROWS, "cu_rows", GDN_OPT)     /* of the verify that ran, when it had them (offsets) */
 #define GDN_FOLD_U32S(X)                      \
     X(GDN_FOLD_U_K_ROWS, "k_rows", GDN_REQ)   \
     X(GDN_FOLD_U_BATCH, "batch", GDN_REQ)
