@@ -116,7 +116,9 @@ static gdn_status try_one(gdn__conf *c, char *path, bool by_name, bool *got, gdn
         c->label[c->n++] = by_name && slash ? slash + 1 : ini->path;
         *got = true;
     }
-    return st == GDN_ABSENT ? GDN_OK : st;
+    if (st != GDN_ABSENT) return st;
+    gdn__text_set(err, "%s", ""); /* not there is no reason to be told */
+    return GDN_OK;
 }
 
 /* The first of the project's own folders. share: beside a moved installation. */

@@ -131,6 +131,31 @@ static void test_shipped_files(void **state) {
     }
 }
 
+/* docs/levers.md has the same table: one row a lever, in order, with the columns and the variable. */
+static void test_document(void **state) {
+    (void)state;
+    char line[1024];
+    int next = 0;
+    FILE *f = fopen(GDN_SOURCE_DIR "/docs/levers.md", "re");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        if (strncmp(line, "| `", 3) != 0) continue;
+        char want[256], env[96];
+        assert_true(next < ROWS);
+        const char *columns[3];
+        for (int t = 0; t < 3; t++)
+            columns[t] = table[next].column[t] ? table[next].column[t] : strstr(table[next].key, "_no_") ? "-" : "unset";
+        if (!strcmp(table[next].key, "cpu_isa")) columns[1] = columns[2] = "-";
+        (void)snprintf(want, sizeof want, "| `%s` | %s | %s | %s", table[next].key, columns[0], columns[1], columns[2]);
+        (void)snprintf(env, sizeof env, "| `%s`", table[next].env);
+        assert_int_equal(strncmp(line, want, strlen(want)), 0);
+        assert_contains(line, env);
+        next++;
+    }
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(next, ROWS);
+}
+
 static void test_toggle(void **state) {
     (void)state;
     static const struct {
@@ -356,6 +381,7 @@ static int read_twice(void) {
     if (setenv("METRALE_GDN_PIPE", "first", 1) || gdn_levers_read(NULL, "cpu", &a, reason_of(&r)) != GDN_OK) return 1;
     if (setenv("METRALE_GDN_PIPE", "second", 1) || setenv("METRALE_W4A4_MX_NT", "bad", 1)) return 2;
     if (gdn_levers_read(NULL, "hopper", &b, reason_of(&r)) != GDN_OK) return 3;
+    if (*r.buf) return 5; /* success leaves no text */
     const int same = !strcmp(a->at[GDN__L_PIPE].value, "first") && !strcmp(b->at[GDN__L_PIPE].value, "first");
     gdn_levers_free(a);
     gdn_levers_free(b);
@@ -415,6 +441,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table_is_the_list),
         cmocka_unit_test(test_shipped_files),
+        cmocka_unit_test(test_document),
         cmocka_unit_test(test_toggle),
         cmocka_unit_test(test_presence),
         cmocka_unit_test(test_exact),
