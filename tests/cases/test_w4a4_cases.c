@@ -1,98 +1,11 @@
 /* test_w4a4_cases.c - public reports about FP4 projections, each named by its id: quantise the rows, project, compare with
  * an f64 sum over the very codes. The order of quantised activations is private to the pair, so codes are read back by
  * projecting onto one-hot weights. B121's padded scale stride and B130's shared memory have no place on host memory. */
-#include "guard.h"
-#include "numeric.h"
 #include "oracle.h"
-#include "target.h"
+#include "w4a4_case.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct w4a4_case {
-    uint32_t M, N, K, act, a_stride;
-    float scale2;
-    guard A, aq, as, ag, bq, bs, C;
-} w4a4_case;
-
-static void make(w4a4_case *c, uint32_t M, uint32_t N, uint32_t K, uint32_t act) {
-    rng r = { M * 131 + N * 17 + K };
-    *c = (w4a4_case) { .M = M, .N = N, .K = K, .act = act, .a_stride = K + 3, .scale2 = 0.0625f };
-    c->A = guard_alloc((uint64_t)M * c->a_stride * num_size(act));
-    guard_poison(&c->A);
-    for (uint64_t m = 0; m < M; m++) num_fill(c->A.p + m * c->a_stride * num_size(act), act, K, &r, -1 - (double)m, 1 + (double)m);
-    c->aq = guard_alloc(GDN_W4A4_AQ_BYTES(M, K));
-    c->as = guard_alloc(GDN_W4A4_AS_BYTES(M, K));
-    c->ag = guard_alloc(M * 4ull);
-    c->bq = guard_alloc((uint64_t)N * K / 2);
-    c->bs = guard_alloc((uint64_t)N * K / 16);
-    c->C = guard_alloc((uint64_t)M * N * num_size(act));
-    for (uint64_t i = 0; i < c->bq.bytes; i++) c->bq.p[i] = (uint8_t)rng_next(&r);
-    for (uint64_t i = 0; i < c->bs.bytes; i++) c->bs.p[i] = (uint8_t)(0x28 + rng_below(&r, 0x18));
-    const guard *poison[] = { &c->aq, &c->as, &c->ag, &c->C }; /* scale code 0xFF or 0x7F is NaN */
-    for (uint32_t i = 0; i < N_OF(poison); i++) guard_poison(poison[i]);
-}
-
-static void drop(w4a4_case *c) {
-    guard *all[] = { &c->A, &c->aq, &c->as, &c->ag, &c->bq, &c->bs, &c->C };
-    for (uint32_t i = 0; i < N_OF(all); i++) guard_free(all[i]);
-}
-
-/* Rows m0 .. m0+n-1 of A into aq, as, ag (which then begin with row m0). */
-static void quantise(const w4a4_case *c, uint32_t m0, uint32_t n) {
-    const gdn_w4a4_shape s = {
-        .base = SHAPE_BASE(gdn_w4a4_shape, GDN_OP_W4A4_QUANT, c->act), .K = c->K, .max_m = n, .a_stride = c->a_stride
-    };
-    const uint64_t ptr[] = { addr_of(c->A.p) + (uint64_t)m0 * c->a_stride * num_size(c->act), addr_of(c->aq.p), addr_of(c->as.p),
-                             addr_of(c->ag.p) };
-    run_ok(&s, N_OF(ptr), ptr, 1, &n);
-}
-
-static void project(const w4a4_case *c, uint32_t n, uint8_t *C) {
-    const gdn_w4a4_shape s = { .base = SHAPE_BASE(gdn_w4a4_shape, GDN_OP_W4A4_GEMV, c->act), .N = c->N, .K = c->K, .max_m = n };
-    const uint64_t ptr[] = { addr_of(c->aq.p), addr_of(c->as.p), addr_of(c->ag.p), addr_of(c->bq.p), addr_of(c->bs.p), addr_of(C), 0 };
-    uint32_t u32[] = { 0, n };
-    memcpy(&u32[0], &c->scale2, 4);
-    run_ok(&s, N_OF(ptr), ptr, 2, u32);
-}
-
-static double weight(const w4a4_case *c, uint64_t n, uint64_t k) {
-    const uint8_t byte = c->bq.p[(n * c->K + k) / 2];
-    return oracle_e2m1(k % 2 ? byte >> 4 : byte & 15u) * oracle_ue4m3(c->bs.p[(n * c->K + k) / 16]);
-}
-
-static bool matches(const w4a4_case *c) {
-    double *x = malloc((uint64_t)c->K * 2 * sizeof *x), *q = x + c->K;
-    assert_non_null(x);
-    bool ok = true;
-    for (uint32_t m = 0; ok && m < c->M; m++) {
-        double ag;
-        for (uint32_t k = 0; k < c->K; k++) x[k] = num_get(c->A.p, c->act, (uint64_t)m * c->a_stride + k);
-        oracle_quant_row(x, c->K, q, &ag);
-        for (uint32_t n = 0; ok && n < c->N; n++) {
-            double sum = 0, mag = 0;
-            for (uint32_t k = 0; k < c->K; k++) {
-                const double p = q[k] * weight(c, n, k);
-                sum += p;
-                mag += fabs(p);
-            }
-            const double f = ag * (double)c->scale2, got = num_get(c->C.p, c->act, (uint64_t)m * c->N + n);
-            const double bound = (mag * 1e-6 + (c->act == GDN_F32 ? fabs(sum) * 1e-6 : fabs(sum) * 0x1p-8)) * f;
-            ok = isfinite(got) && fabs(got - sum * f) <= bound;
-        }
-    }
-    free(x);
-    return ok && guard_ok(&c->C) && guard_ok(&c->aq) && guard_ok(&c->as) && guard_ok(&c->ag);
-}
-
-static void check(w4a4_case *c) {
-    for (uint32_t i = 0; i < 2; i++) { /* the second time over its own leftovers */
-        guard_poison(&c->C);
-        quantise(c, 0, c->M);
-        project(c, c->M, c->C.p);
-        assert_true(matches(c));
-    }
-}
 
 static void B114_padding_of_the_activation_block(void **state) {
     (void)state;
@@ -100,15 +13,15 @@ static void B114_padding_of_the_activation_block(void **state) {
     guard first = { 0 };
     for (uint32_t i = 0; i < 3; i++) {
         w4a4_case c;
-        make(&c, 3, 24, 256, GDN_F32);
+        w4a4_make(&c, 3, 24, 256, GDN_F32);
         memset(c.aq.p, fill[i], c.aq.bytes); /* rows 3..7 of the block keep this */
         memset(c.as.p, fill[i], c.as.bytes);
-        quantise(&c, 0, 3);
-        project(&c, 3, c.C.p);
-        assert_true(matches(&c));
+        w4a4_quantise(&c, 0, 3);
+        w4a4_project(&c, 3, c.C.p);
+        assert_true(w4a4_matches(&c));
         if (i == 0) first = guard_copy(&c.C);
         assert_memory_equal(first.p, c.C.p, first.bytes);
-        drop(&c);
+        w4a4_free(&c);
     }
     guard_free(&first);
 }
@@ -116,18 +29,18 @@ static void B114_padding_of_the_activation_block(void **state) {
 static void B116_a_row_of_zeros(void **state) {
     (void)state;
     w4a4_case c, one;
-    make(&c, 2, 17, 256, GDN_BF16);
+    w4a4_make(&c, 2, 17, 256, GDN_BF16);
     memset(c.A.p + c.a_stride * 2ull, 0, c.K * 2ull);
-    quantise(&c, 0, 2);
-    project(&c, 2, c.C.p);
+    w4a4_quantise(&c, 0, 2);
+    w4a4_project(&c, 2, c.C.p);
     assert_true(num_get(c.ag.p, GDN_F32, 1) == 1);
     for (uint32_t n = 0; n < 17; n++) assert_true(num_get(c.C.p, GDN_BF16, 17 + n) == 0);
-    make(&one, 2, 17, 256, GDN_BF16);
-    quantise(&one, 0, 1);
-    project(&one, 1, one.C.p);
+    w4a4_make(&one, 2, 17, 256, GDN_BF16);
+    w4a4_quantise(&one, 0, 1);
+    w4a4_project(&one, 1, one.C.p);
     assert_memory_equal(one.C.p, c.C.p, 17 * 2);
-    drop(&c);
-    drop(&one);
+    w4a4_free(&c);
+    w4a4_free(&one);
 }
 
 /* Weights that read activation k back: row n has the value 1 at k0 + n, scales 1. */
@@ -143,34 +56,34 @@ static void B118_ties_round_to_even(void **state) {
     static const double in[] = { 0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5, 6, -0.25, -0.75, -1.25, -1.75, -2.5, -3.5, -5, 0 };
     static const double want[] = { 0, 1, 1, 2, 2, 4, 4, 6, 0, -1, -1, -2, -2, -4, -4, 0 };
     w4a4_case c;
-    make(&c, 1, 32, 128, GDN_F32);
+    w4a4_make(&c, 1, 32, 128, GDN_F32);
     memset(c.A.p, 0, c.A.bytes);
     for (uint32_t i = 0; i < 16; i++) num_put(c.A.p, GDN_F32, i, in[i]);
     num_put(c.A.p, GDN_F32, 16, 7); /* its own group: 7/6 rounds to the scale 1.125, and 7/1.125 saturates at 6 */
     num_put(c.A.p, GDN_F32, 100, 2688);
     c.scale2 = 1;
     one_hot(&c, 0);
-    quantise(&c, 0, 1);
-    project(&c, 1, c.C.p);
+    w4a4_quantise(&c, 0, 1);
+    w4a4_project(&c, 1, c.C.p);
     assert_true(num_get(c.ag.p, GDN_F32, 0) == 1);
     for (uint32_t i = 0; i < 16; i++) assert_true(num_get(c.C.p, GDN_F32, i) == want[i]);
     assert_true(num_get(c.C.p, GDN_F32, 16) == 6 * 1.125);
     for (uint32_t i = 0; i < 16; i++) assert_true(oracle_e2m1(oracle_to_e2m1((float)in[i])) == want[i]); /* and the oracle agrees */
-    drop(&c);
+    w4a4_free(&c);
 }
 
 static void B120_scale_multiplies(void **state) {
     (void)state;
     w4a4_case c;
-    make(&c, 2, 9, 128, GDN_F32);
+    w4a4_make(&c, 2, 9, 128, GDN_F32);
     c.scale2 = 8;
-    check(&c);
+    w4a4_check(&c);
     const double by8 = num_get(c.C.p, GDN_F32, 3);
     c.scale2 = 0.125f; /* the inverse convention would give 64 times the other result */
-    assert_false(matches(&c));
-    check(&c);
+    assert_false(w4a4_matches(&c));
+    w4a4_check(&c);
     assert_true(num_get(c.C.p, GDN_F32, 3) == by8 / 64);
-    drop(&c);
+    w4a4_free(&c);
 }
 
 static void B122_B121_B131_B133_lengths_of_k(void **state) {
@@ -185,11 +98,11 @@ static void B122_B121_B131_B133_lengths_of_k(void **state) {
     }
     for (uint32_t i = 0; i < N_OF(right); i++) {
         w4a4_case c;
-        make(&c, 3, 20, right[i], GDN_F32);
+        w4a4_make(&c, 3, 20, right[i], GDN_F32);
         for (uint64_t n = 0; n < 20; n++) memset(c.bq.p + n * c.K / 2, 0, (c.K - 64) / 2); /* weights in the last 64 columns only */
-        check(&c);
+        w4a4_check(&c);
         assert_true(num_get(c.C.p, GDN_F32, 7) != 0);
-        drop(&c);
+        w4a4_free(&c);
     }
 }
 
@@ -213,16 +126,16 @@ static void B124_rows_together_and_alone(void **state) {
     (void)state;
     for (uint32_t M = 1; M <= 64; M += M < 9 ? 1 : 11) {
         w4a4_case c;
-        make(&c, M, 33, 384, M % 2 ? GDN_BF16 : GDN_F32);
-        check(&c);
+        w4a4_make(&c, M, 33, 384, M % 2 ? GDN_BF16 : GDN_F32);
+        w4a4_check(&c);
         guard row = guard_alloc(33ull * num_size(c.act));
         for (uint32_t m = 0; m < M; m++) {
-            quantise(&c, m, 1);
-            project(&c, 1, row.p);
+            w4a4_quantise(&c, m, 1);
+            w4a4_project(&c, 1, row.p);
             assert_memory_equal(row.p, c.C.p + m * row.bytes, row.bytes);
         }
         guard_free(&row);
-        drop(&c);
+        w4a4_free(&c);
     }
 }
 
@@ -241,44 +154,44 @@ static void B128_output_widths(void **state) {
     static const uint32_t N[] = { 464, 1000, 7, 1, 16, 17 };
     for (uint32_t i = 0; i < N_OF(N); i++) {
         w4a4_case c;
-        make(&c, 5, N[i], 128, i % 2 ? GDN_F32 : GDN_BF16);
-        check(&c); /* C ends at a page without access: a sixteenth column too many would fault */
-        drop(&c);
+        w4a4_make(&c, 5, N[i], 128, i % 2 ? GDN_F32 : GDN_BF16);
+        w4a4_check(&c); /* C ends at a page without access: a sixteenth column too many would fault */
+        w4a4_free(&c);
     }
 }
 
 static void B129_order_of_the_nibbles(void **state) {
     (void)state;
     w4a4_case c;
-    make(&c, 2, 3, 128, GDN_F32);
+    w4a4_make(&c, 2, 3, 128, GDN_F32);
     memset(c.bq.p, 0x21, c.bq.bytes); /* element 0: code 1 = 0.5; element 1: code 2 = 1 */
     memset(c.bs.p, 0x38, c.bs.bytes);
     memset(c.A.p, 0, c.A.bytes);
     num_put(c.A.p, GDN_F32, 10, 2688);
     num_put(c.A.p, GDN_F32, c.a_stride + 11ull, 2688);
     c.scale2 = 1;
-    quantise(&c, 0, 2);
-    project(&c, 2, c.C.p);
+    w4a4_quantise(&c, 0, 2);
+    w4a4_project(&c, 2, c.C.p);
     assert_true(num_get(c.C.p, GDN_F32, 0) == 0.5 * 2688 && num_get(c.C.p, GDN_F32, 3) == 1.0 * 2688);
-    drop(&c);
+    w4a4_free(&c);
 }
 
 static void a_row_with_NaN_or_Inf_poisons_only_itself(void **state) {
     (void)state;
     w4a4_case c;
-    make(&c, 3, 18, 256, GDN_F32);
-    check(&c);
+    w4a4_make(&c, 3, 18, 256, GDN_F32);
+    w4a4_check(&c);
     guard want = guard_copy(&c.C);
     static const double bad[] = { NAN, INFINITY, -INFINITY };
     for (uint32_t i = 0; i < 3; i++) {
         num_put(c.A.p, GDN_F32, c.a_stride + 77ull, bad[i]);
-        quantise(&c, 0, 3);
-        project(&c, 3, c.C.p);
+        w4a4_quantise(&c, 0, 3);
+        w4a4_project(&c, 3, c.C.p);
         for (uint32_t n = 0; n < 18; n++) assert_true(isnan(num_get(c.C.p, GDN_F32, 18 + n)));
         assert_memory_equal(want.p, c.C.p, 18 * 4);
         assert_memory_equal(want.p + 36 * 4, c.C.p + 36 * 4, 18 * 4);
     }
-    drop(&c);
+    w4a4_free(&c);
     guard_free(&want);
 }
 
@@ -286,16 +199,16 @@ static void a_row_with_NaN_or_Inf_poisons_only_itself(void **state) {
 static void control_spoilt_inputs_are_noticed(void **state) {
     (void)state;
     w4a4_case c;
-    make(&c, 9, 40, 256, GDN_F32);
-    check(&c);
+    w4a4_make(&c, 9, 40, 256, GDN_F32);
+    w4a4_check(&c);
     uint8_t *spoil[] = { c.bq.p + 777, c.bs.p + 99, c.A.p + 5 * c.a_stride * 4ull + 3, c.C.p + 3 };
     for (uint32_t i = 0; i < N_OF(spoil); i++) {
         *spoil[i] ^= 0x06;
-        assert_false(matches(&c));
+        assert_false(w4a4_matches(&c));
         *spoil[i] ^= 0x06;
     }
-    assert_true(matches(&c));
-    drop(&c);
+    assert_true(w4a4_matches(&c));
+    w4a4_free(&c);
 }
 
 int main(void) {

@@ -99,6 +99,11 @@ void rc_run(const rc_spec *s);
 /* One more token for every sequence, from the states c left; expected from e's f64 states when given. */
 void rc_then_decode(const rule_case *c, const rc_expect *e);
 
+/* The state `got` is that after na (>= 1) of sequence b's rows; e was made with kept states (s.hi). */
+void rc_assert_after(const rule_case *c, const rc_expect *e, uint32_t b, uint32_t na, const float *got);
+/* flag clear, write-on-accept verify (the flag is then 1), fold with these accepted counts. */
+void rc_deferred(rule_case *c, const uint32_t *na);
+
 /* Places. state: NULL for padding. elem: index of S[k][v] inside a head's block. */
 float *rc_state(const rule_case *c, bool output, uint32_t b);
 uint64_t rc_elem(const rule_case *c, uint32_t k, uint32_t v);
