@@ -8,6 +8,9 @@
  *   causal_conv1d           lanes = GDN_CONV1D_LANES(channels)
  *   conv_silu_split_l2norm  lanes = GDN_CONV_FUSED_LANES(nk, k_dim, nv, v_dim); k_dim at most GDN_CONV_MAX_HEAD
  * Gated RMS norm: grid GDN_NORM_GRID(rows, dim), block GDN_NORM_BLOCK.
+ * BA gates on tensor cores: a row block of GDN_BA_TC_ROWS(columns) rows is GDN_BA_TC_SPLIT neighbouring blocks (a cluster, by the kernel's
+ * own attribute), each with a part of K; grid GDN_BA_TC_GRID(M, columns), block GDN_BA_TC_BLOCK, dynamic shared memory
+ * GDN_BA_TC_SMEM(columns); columns = 32, 64, 96 or 128, at least N.
  * State copy and zero: grid GDN_STATE_GRID(count, bytes), block GDN_STATE_BLOCK; nothing to launch when that is 0. */
 #ifndef GDN_GEOMETRY_H
 #define GDN_GEOMETRY_H
@@ -39,5 +42,16 @@
 #define GDN_STATE_BLOCK              256
 #define GDN_STATE_BYTES              32768 /* of one state, a block */
 #define GDN_STATE_GRID(count, bytes) ((count) * (GDN__CEIL_DIV(bytes, GDN_STATE_BYTES) + 0ull))
+
+#define GDN_BA_TC_BLOCK 256
+#ifndef GDN_BA_TC_SPLIT
+#define GDN_BA_TC_SPLIT 3
+#endif
+#ifndef GDN_BA_TC_STAGES
+#define GDN_BA_TC_STAGES 6
+#endif
+#define GDN_BA_TC_ROWS(columns)    ((columns) == 128 ? 64u : 128u)
+#define GDN_BA_TC_SMEM(columns)    (GDN_BA_TC_STAGES * (GDN_BA_TC_ROWS(columns) + (columns)) * 128u)
+#define GDN_BA_TC_GRID(M, columns) (GDN__CEIL_DIV(M, GDN_BA_TC_ROWS(columns)) * (GDN_BA_TC_SPLIT + 0ull))
 
 #endif
