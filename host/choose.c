@@ -56,10 +56,9 @@ static gdn_status take_auto(const gdn__places *places, const gdn__log *log, gdn_
     return GDN_E_NOTARGET;
 }
 
-gdn_status gdn__choose(const gdn_options *opt, const gdn__env *env, const gdn__log *log, gdn__plugin *out, gdn_text *err) {
-    const char *name = asked(opt, env);
+static gdn_status take(const char *name, const gdn_options *opt, const gdn__env *env, const gdn__log *log, gdn__plugin *out,
+                       gdn_text *err) {
     gdn__places places;
-    *out = (gdn__plugin) { 0 };
     if (strchr(name, '/')) {
         char why[1024] = "";
         gdn_text reason = { why, sizeof why, 0 };
@@ -79,6 +78,14 @@ gdn_status gdn__choose(const gdn_options *opt, const gdn__env *env, const gdn__l
     if (st != GDN_OK) return st;
     st = strcmp(name, "auto") != 0 ? gdn__plugin_find(&places, name, out, log, err) : take_auto(&places, log, out, err);
     gdn__places_free(&places);
+    return st;
+}
+
+gdn_status gdn__choose(const gdn_options *opt, const gdn__env *env, const gdn__log *log, gdn__plugin *out, gdn_text *err) {
+    *out = (gdn__plugin) { 0 };
+    const gdn_status st = take(asked(opt, env), opt, env, log, out, err);
+    const char *variable = opt->target && *opt->target ? NULL : gdn__env_get(env, "GDN_TARGET");
+    if (st != GDN_OK && variable && *variable) gdn__text_add(err, " (asked for by GDN_TARGET)");
     return st;
 }
 

@@ -45,6 +45,14 @@ static int target_by_path(void) {
     return opened_as("older", NULL); /* no options at all */
 }
 
+static int bad_target(void) {
+    reason r;
+    CHECK(!setenv("GDN_TARGET", "Not/", 1));
+    CHECK(gdn_open(NULL, &shared, reason_of(&r)) == GDN_E_NOTARGET && !shared);
+    CHECK(!strcmp(r.buf, "plugin Not/: no such file (asked for by GDN_TARGET)"));
+    return 0;
+}
+
 static int added_path(void) {
     gdn_options opt = GDN_OPTIONS_INIT;
     opt.target = "good";
