@@ -202,9 +202,9 @@ static void test_environment(void **state) {
     static const struct {
         const char *name;
         int (*run)(void);
-    } rows[] = { { "target by name", target_by_name }, { "target by path", target_by_path }, { "added path", added_path },
-                 { "read once", read_once },           { "bad lever", bad_lever },           { "log level", log_level },
-                 { "warned once", warned_once },       { "kept loaded", kept_loaded } };
+    } rows[] = { { "target by name", target_by_name }, { "target by path", target_by_path }, { "bad target", bad_target },
+                 { "added path", added_path },         { "read once", read_once },           { "bad lever", bad_lever },
+                 { "log level", log_level },           { "warned once", warned_once },       { "kept loaded", kept_loaded } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const int got = in_child(rows[i].run);
         if (got) fail_msg("%s: %d", rows[i].name, got);
