@@ -99,7 +99,7 @@ enum { GDN__TC_GUARD_MAP(GDN__GUARD_ENUM) GDN__TC_TAKEN };
     X(GDN__BA_TC_KERNEL_ABSENT, "kernel absent from this image (sm_90a only)")                                                             \
     X(GDN__BA_TC_N_BIG, "N is above 128")                                                                                                  \
     X(GDN__BA_TC_K_TILE, "K is not a multiple of 64 (the K tile)")                                                                         \
-    X(GDN__BA_TC_FEW_ROWS, "too few rows to fill the device with 64-row tiles")
+    X(GDN__BA_TC_FEW_ROWS, "too few rows to fill the device with row tiles")
 enum { GDN__BA_TC_GUARD_MAP(GDN__GUARD_ENUM) GDN__BA_TC_TAKEN };
 
 /* Every guard in one row, for the counters: the families one after another. */

@@ -12,15 +12,24 @@ static void take(gpu_decision *d, uint32_t entry, uint32_t gx, uint32_t gy, uint
     d->dims = (gdn_dims) { .grid = { gx, gy, 1 }, .block = { block, 1, 1 }, .smem_bytes = smem };
 }
 
+/* What no lever is about: a size that the kernel does not have. */
+static void refuse(gpu_decision *d, const char *why) {
+    d->status = GDN_REFUSED;
+    d->route.chosen = 0;
+    d->route.guard = why;
+}
+
+enum { SM_FALLBACK = 132 }; /* when the backend cannot say */
+
 /* Tensor cores, then the twin, then the parent: each asked for by its lever and kept back by its guards. */
 static void decide_ba(const gpu_facts *f, const gdn_ba_shape *s, const uint32_t *u32, gpu_decision *d) {
     const gdn__levers *lv = f->levers;
-    const uint32_t m = u32 ? u32[GDN_BA_GATES_U_M] : s->max_m, sm = f->sm_count ? f->sm_count : GDN_BA_SM_FALLBACK;
+    const uint32_t m = u32 ? u32[GDN_BA_GATES_U_M] : s->max_m, sm = f->sm_count ? f->sm_count : SM_FALLBACK;
     const uint32_t twin = gdn__ba_pick(lv->ba_hopper, f->present >> GPU_E_BA_TWIN & 1, m, s->N, s->K, s->K_stride, sm);
     d->tc_guard = gdn__ba_tc_pick(lv->ba_tc, f->present >> GPU_E_BA_TC & 1, m, s->N, s->K, sm);
     if (d->tc_guard == GDN__BA_TC_TAKEN) {
         const uint32_t columns = up(s->N, 32) * 32;
-        take(d, GPU_E_BA_TC, up(m, 64), 1, GDN_BA_TC_BLOCK, GDN_BA_TC_SMEM(columns));
+        take(d, GPU_E_BA_TC, (uint32_t)GDN_BA_TC_GRID(m, columns), 1, GDN_BA_TC_BLOCK, GDN_BA_TC_SMEM(columns));
         d->route.lever = "ssm_ba_gates_tc";
         d->route.lever_where = lv->ba_tc_where;
         d->route.lever_source = lv->ba_tc_source;
@@ -58,8 +67,15 @@ static void decide_conv(const gdn_conv_shape *s, const uint32_t *u32, gpu_decisi
     uint64_t tokens = s->max_tokens;
     if (!s->offsets && u32) tokens = (uint64_t)batch * len;
     if (s->offsets && len && (uint64_t)batch * len < tokens) tokens = (uint64_t)batch * len;
-    take(d, fused ? GPU_E_CONV_FUSED : GPU_E_CONV1D, GDN_CONV_GRID_X((uint32_t)tokens, batch, s->channels),
-         GDN_CONV_GRID_Y((uint32_t)tokens, batch, s->channels), GDN_CONV_BLOCK, 0);
+    const uint64_t lanes =
+        fused ? GDN_CONV_FUSED_LANES((uint64_t)s->nk, s->k_dim, (uint64_t)s->nv, s->v_dim) : GDN_CONV1D_LANES((uint64_t)s->channels);
+    const uint64_t grid = GDN_CONV_GRID(tokens, batch, lanes);
+    if (fused && s->k_dim > GDN_CONV_MAX_HEAD)
+        refuse(d, "k_dim is above 256");
+    else if (grid > INT32_MAX)
+        refuse(d, "more blocks than a grid has");
+    else
+        take(d, fused ? GPU_E_CONV_FUSED : GPU_E_CONV1D, (uint32_t)grid, 1, GDN_CONV_BLOCK, 0);
 }
 
 void gpu_decide(const gpu_facts *f, const gdn__shape *s, const uint32_t *u32, gpu_decision *d) {
@@ -79,18 +95,23 @@ void gpu_decide(const gpu_facts *f, const gdn__shape *s, const uint32_t *u32, gp
     case GDN_OP_CONV_FUSED: decide_conv(&s->conv, u32, d); break;
     case GDN_OP_NORM: {
         const uint32_t rows = u32 ? u32[GDN_NORM_U_ROWS] : s->norm.max_rows;
-        take(d, GPU_E_NORM, GDN_NORM_GRID(rows, s->norm.dim), 1, GDN_NORM_BLOCK, 0);
+        take(d, GPU_E_NORM, (uint32_t)GDN_NORM_GRID(rows, s->norm.dim), 1, GDN_NORM_BLOCK, 0);
         break;
     }
     case GDN_OP_STATE_COPY:
     case GDN_OP_STATE_ZERO: {
         const uint32_t count = u32 ? u32[0] : s->state.max_count;
         const bool copy = op == GDN_OP_STATE_COPY;
-        take(d, copy ? GPU_E_STATE_COPY : GPU_E_STATE_ZERO, GDN_STATE_GRID(count, s->state.bytes), 1, GDN_STATE_BLOCK, 0);
+        const uint64_t grid = GDN_STATE_GRID(count, s->state.bytes);
+        if (grid > INT32_MAX)
+            refuse(d, "more blocks than a grid has");
+        else
+            take(d, copy ? GPU_E_STATE_COPY : GPU_E_STATE_ZERO, (uint32_t)grid, 1, GDN_STATE_BLOCK, 0);
         break;
     }
     default: break;
     }
+    if (d->status == GDN_REFUSED) return;
     if (d->entry == GPU_ENTRIES || !(f->present >> d->entry & 1)) {
         d->status = GDN_ABSENT;
         d->entry = GPU_ENTRIES;

@@ -1,4 +1,5 @@
 /* gpu_plan.c - plan, explain and route: all three answer with gpu_decide. */
+#include "gdn_geometry.h"
 #include "gpu_plugin.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,19 @@ static gdn_status check_types(const gdn__shape *s, gdn_text *err) {
     return GDN_OK;
 }
 
+/* Dynamic shared memory above 48 KiB has to be asked for, within what the device has. */
+static gdn_status allow_smem(const gdn_ctx *ctx, uint32_t entry, void *function, uint32_t bytes, gdn_text *err) {
+    const gdn_backend *b = ctx->host.backend;
+    if (bytes <= 48 * 1024) return GDN_OK;
+    if (ctx->device.smem_optin && bytes > ctx->device.smem_optin)
+        return gdn__fail(err, GDN_E_ARG, "%s needs %u bytes of shared memory a block, the device has %u", gpu_entry_name(entry), bytes,
+                         ctx->device.smem_optin);
+    const gdn_status st = b->set_smem(b->user, function, bytes);
+    return st ? gdn__fail(err, st, "%s: %u bytes of shared memory a block were refused (the device says %u)", gpu_entry_name(entry), bytes,
+                          ctx->device.smem_optin)
+              : st;
+}
+
 /* The tensor-core route is compiled for the plan's number of columns. */
 static gdn_status bind_variants(gdn_plan *p, gdn_text *err) {
     gdn_ctx *ctx = p->ctx;
@@ -23,7 +37,8 @@ static gdn_status bind_variants(gdn_plan *p, gdn_text *err) {
     if (p->op->op != GDN_OP_BA_GATES || !ctx->levers.ba_tc || !ctx->entry[GPU_E_BA_TC] || s->N > 128 || s->K % 64) return GDN_OK;
     char define[48];
     snprintf(define, sizeof define, "-DGDN_BA_TC_COLUMNS=%u", (s->N + 31) / 32 * 32);
-    return gpu_variant_entry(ctx, GPU_E_BA_TC, define, &p->entry[GPU_E_BA_TC], err);
+    const gdn_status st = gpu_variant_entry(ctx, GPU_E_BA_TC, define, &p->entry[GPU_E_BA_TC], err);
+    return st ? st : allow_smem(ctx, GPU_E_BA_TC, p->entry[GPU_E_BA_TC], GDN_BA_TC_SMEM((s->N + 31) / 32 * 32), err);
 }
 
 gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan **out, gdn_text *err) {
