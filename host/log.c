@@ -16,7 +16,7 @@ void gdn__log_line(const gdn__log *log, uint32_t severity, const char *area, con
     char line[4096];
     va_list ap;
     va_start(ap, fmt);
-    (void)vsnprintf(line, sizeof line, fmt, ap);
+    (void)vsnprintf(line, sizeof line, fmt, ap); /* NOLINT(clang-analyzer-valist.Uninitialized): va_start is above */
     va_end(ap);
     gdn__log_raw(log, severity, area, line);
 }

@@ -29,7 +29,7 @@ void cli_error(const cli_common *c, const char *fmt, ...) {
     va_list ap;
     (void)fprintf(stderr, "gdn %s: ", c->command);
     va_start(ap, fmt);
-    (void)vfprintf(stderr, fmt, ap);
+    (void)vfprintf(stderr, fmt, ap); /* NOLINT(clang-analyzer-valist.Uninitialized): va_start is above */
     va_end(ap);
     (void)fputc('\n', stderr);
 }
