@@ -31,11 +31,10 @@ static bool unload_now(gdn__cuda *cu, gdn__cuda_module *m) {
 /* Those of this device that were given up while something was captured. Unloading could spoil a capture, and the backend does not
  * know the caller's streams; the legacy stream answers for all that are not made non-blocking, without harm to them. */
 static void unload_dead(gdn__cuda *cu, gdn__cuda_device *dev) {
-    int status = GDN__CU_CAPTURE_NONE;
     (void)pthread_mutex_lock(&cu->mutex);
     bool any = false;
     for (const gdn__cuda_module *m = cu->modules; m; m = m->next) any |= m->dead && m->dev == dev;
-    if (any && cu->api.cuStreamIsCapturing(NULL, &status) == GDN__CU_OK && status == GDN__CU_CAPTURE_NONE) {
+    if (any && gdn__cuda_not_capturing(cu, NULL) == GDN_OK) {
         for (gdn__cuda_module **at = &cu->modules; *at;) {
             gdn__cuda_module *m = *at, *next = m->next;
             if (!m->dead || m->dev != dev)

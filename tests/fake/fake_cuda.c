@@ -1,0 +1,420 @@
+/* fake_cuda.c - a CUDA driver for tests: counts what it gives, checks who asks, fails on demand. See fake_cuda.h. */
+#include "fake_cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+typedef struct context {
+    int device;
+} context;
+typedef struct image {
+    int device, is_library;
+    char *text;
+} image;
+typedef struct entry {
+    const image *owner;
+    char name[64];
+} entry;
+
+static fake_cuda state = { .devices = FAKE_DEVICES, .cc = { 90, 121 }, .trail = "" };
+static context contexts[FAKE_DEVICES] = { { 0 }, { 1 } };
+static _Thread_local context *stack[16];
+static _Thread_local int depth, mode;
+
+EXPORT fake_cuda *fake_cuda_state(void) {
+    return &state;
+}
+EXPORT void *fake_cuda_context(int device) {
+    return &contexts[device];
+}
+EXPORT void *fake_cuda_current(void) {
+    return depth ? stack[depth - 1] : NULL;
+}
+EXPORT void fake_cuda_set_current(void *ctx) {
+    depth = ctx ? 1 : 0;
+    stack[0] = ctx;
+}
+
+/* Notes the call; the answer is what the test wants it to be, else 0. */
+static int begin(const char *name) {
+    const size_t n = strlen(state.trail);
+    (void)snprintf(state.trail + n, sizeof state.trail - n, "%s ", name);
+    state.calls++;
+    if (state.fail_at && state.calls == state.fail_at) return state.fail_with;
+    return state.sticky;
+}
+#define BEGIN(name)                                                                                                                        \
+    do {                                                                                                                                   \
+        const int answer_ = begin(name);                                                                                                   \
+        if (answer_) return answer_;                                                                                                       \
+    } while (0)
+/* Calls that need a context, and calls that no capture of this thread allows unless its mode is relaxed. */
+#define NEED_CONTEXT()                                                                                                                     \
+    do {                                                                                                                                   \
+        if (!depth) return state.violations++, 201;                                                                                        \
+    } while (0)
+#define NEED_RELAXED()                                                                                                                     \
+    do {                                                                                                                                   \
+        if (mode != 2) return state.violations++, 900;                                                                                     \
+    } while (0)
+static int current_device(void) {
+    return depth ? stack[depth - 1]->device : -1;
+}
+static int foreign(const void *stream) {
+    return stream && ((const fake_stream *)stream)->device != current_device();
+}
+static int captured(const void *stream) {
+    return stream && ((const fake_stream *)stream)->capturing;
+}
+
+static int f_cuInit(unsigned flags) {
+    (void)flags;
+    BEGIN("cuInit");
+    return state.init_error;
+}
+static int f_cuDriverGetVersion(int *v) {
+    BEGIN("cuDriverGetVersion");
+    *v = 13000;
+    return 0;
+}
+static int f_cuGetErrorName(int e, const char **t) {
+    *t = e == 2     ? "CUDA_ERROR_OUT_OF_MEMORY"
+         : e == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+         : e == 900 ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
+                    : "CUDA_ERROR_FAKE";
+    return 0;
+}
+static int f_cuGetErrorString(int e, const char **t) {
+    (void)e;
+    *t = "as the test asked";
+    return 0;
+}
+static int f_cuDeviceGetCount(int *n) {
+    BEGIN("cuDeviceGetCount");
+    *n = state.devices;
+    return 0;
+}
+static int f_cuDeviceGet(int *d, int ordinal) {
+    BEGIN("cuDeviceGet");
+    *d = ordinal;
+    return 0;
+}
+static int f_cuDeviceGetName(char *name, int len, int d) {
+    BEGIN("cuDeviceGetName");
+    (void)snprintf(name, (size_t)len, "Fake %d", d);
+    return 0;
+}
+static int f_cuDeviceGetAttribute(int *v, int attribute, int d) {
+    BEGIN("cuDeviceGetAttribute");
+    *v = attribute == 75   ? state.cc[d] / 10
+         : attribute == 76 ? state.cc[d] % 10
+         : attribute == 16 ? 132 - d
+         : attribute == 97 ? 232448
+                           : -1;
+    return 0;
+}
+static int f_cuDeviceTotalMem(size_t *n, int d) {
+    BEGIN("cuDeviceTotalMem");
+    *n = (size_t)1 << (37 - d);
+    return 0;
+}
+static int f_cuDevicePrimaryCtxRetain(void **ctx, int d) {
+    BEGIN("cuDevicePrimaryCtxRetain");
+    state.retained[d]++;
+    *ctx = &contexts[d];
+    return 0;
+}
+static int f_cuDevicePrimaryCtxRelease(int d) {
+    BEGIN("cuDevicePrimaryCtxRelease");
+    state.retained[d]--;
+    return 0;
+}
+static int f_cuCtxGetCurrent(void **ctx) {
+    BEGIN("cuCtxGetCurrent");
+    *ctx = fake_cuda_current();
+    return 0;
+}
+static int f_cuCtxPushCurrent(void *ctx) {
+    BEGIN("cuCtxPushCurrent");
+    stack[depth++] = ctx;
+    return 0;
+}
+static int f_cuCtxPopCurrent(void **ctx) {
+    /* Pops also when it fails: a stack that stays wrong would blame the wrong call. */
+    if (!depth) return state.violations++, 201;
+    *ctx = stack[--depth];
+    BEGIN("cuCtxPopCurrent");
+    return 0;
+}
+static int f_cuThreadExchangeStreamCaptureMode(int *m) {
+    BEGIN("cuThreadExchangeStreamCaptureMode");
+    const int before = mode;
+    mode = *m;
+    *m = before;
+    return 0;
+}
+static int f_cuStreamIsCapturing(void *stream, int *status) {
+    NEED_CONTEXT();
+    BEGIN("cuStreamIsCapturing");
+    if (!stream && state.implicit) return 906;
+    *status = stream ? ((fake_stream *)stream)->capturing : 0;
+    return 0;
+}
+static int f_cuStreamSynchronize(void *stream) {
+    NEED_CONTEXT();
+    BEGIN("cuStreamSynchronize");
+    if (captured(stream)) return state.violations++, 900;
+    return foreign(stream) ? 400 : 0;
+}
+static int f_cuMemAlloc(uint64_t *p, size_t n) {
+    NEED_CONTEXT();
+    NEED_RELAXED();
+    BEGIN("cuMemAlloc");
+    void *m = NULL;
+    if (posix_memalign(&m, 256, n) != 0) return 2;
+    *p = (uint64_t)(uintptr_t)m;
+    state.allocs++;
+    return 0;
+}
+static int f_cuMemFree(uint64_t p) {
+    NEED_CONTEXT();
+    NEED_RELAXED();
+    BEGIN("cuMemFree");
+    free((void *)(uintptr_t)p);
+    state.allocs--;
+    return 0;
+}
+static int f_cuMemcpyHtoDAsync(uint64_t dst, const void *src, size_t n, void *stream) {
+    NEED_CONTEXT();
+    BEGIN("cuMemcpyHtoDAsync");
+    if (captured(stream)) return state.violations++, 900;
+    if (foreign(stream)) return 400;
+    memcpy((void *)(uintptr_t)dst, src, n);
+    return 0;
+}
+static int f_cuMemcpyDtoHAsync(void *dst, uint64_t src, size_t n, void *stream) {
+    NEED_CONTEXT();
+    BEGIN("cuMemcpyDtoHAsync");
+    if (captured(stream)) return state.violations++, 900;
+    if (foreign(stream)) return 400;
+    memcpy(dst, (const void *)(uintptr_t)src, n);
+    return 0;
+}
+static int f_cuMemsetD8Async(uint64_t dst, unsigned char b, size_t n, void *stream) {
+    NEED_CONTEXT();
+    BEGIN("cuMemsetD8Async");
+    if (foreign(stream)) return 400;
+    if (!captured(stream)) memset((void *)(uintptr_t)dst, b, n);
+    return 0;
+}
+
+static int load(const char *bytes, int is_library, unsigned n, const int *options, void **values, image **out) {
+    const char *text = bytes + 8;
+    char number[8];
+    if (n == 4 && options[2] == 5 && values[0] && values[2] && (uintptr_t)values[3] >= 1024) state.logs_given++;
+    const int refused = state.refuse_next;
+    state.refuse_next = 0;
+    (void)snprintf(number, sizeof number, "sm_%d", state.cc[current_device()]);
+    const size_t k = strlen(number);
+    const int fits = !memcmp(bytes,
+                             "\x7f"
+                             "ELF",
+                             4) &&
+                     !strncmp(text, number, k) && (text[k] < '0' || text[k] > '9');
+    if (refused || !fits || strstr(text, "REFUSE")) {
+        if (n == 4) (void)snprintf(values[2], (uintptr_t)values[3], "the linker's own words");
+        return refused ? refused : 200;
+    }
+    image *m = calloc(1, sizeof *m);
+    if (!m) return 2;
+    m->text = strdup(text);
+    m->device = current_device();
+    m->is_library = is_library;
+    *out = m;
+    return 0;
+}
+static void drop(image *m) {
+    free(m->text);
+    free(m);
+}
+static int f_cuModuleLoadDataEx(void **module, const void *bytes, unsigned n, int *options, void **values) {
+    NEED_CONTEXT();
+    NEED_RELAXED();
+    BEGIN("cuModuleLoadDataEx");
+    image *m = NULL;
+    const int r = load(bytes, 0, n, options, values, &m);
+    if (r) return r;
+    state.modules++;
+    *module = m;
+    return 0;
+}
+static int unload_error(void) {
+    const int r = state.unload_error;
+    state.unload_error = 0;
+    return r;
+}
+static int f_cuModuleUnload(void *module) {
+    NEED_CONTEXT();
+    NEED_RELAXED();
+    BEGIN("cuModuleUnload");
+    const int r = unload_error();
+    if (r) return r;
+    if (((image *)module)->device != current_device()) state.violations++;
+    state.modules--;
+    drop(module);
+    return 0;
+}
+static int f_cuLibraryLoadData(void **library, const void *bytes, int *options, void **values, unsigned n, int *lo, void **lv,
+                               unsigned ln) {
+    (void)lo;
+    (void)lv;
+    NEED_CONTEXT();
+    NEED_RELAXED();
+    BEGIN("cuLibraryLoadData");
+    image *m = NULL;
+    const int r = ln ? 1 : load(bytes, 1, n, options, values, &m);
+    if (r) return r;
+    state.libraries++;
+    *library = m;
+    return 0;
+}
+static int f_cuLibraryGetModule(void **module, void *library) {
+    NEED_CONTEXT();
+    NEED_RELAXED();
+    BEGIN("cuLibraryGetModule");
+    *module = library;
+    return 0;
+}
+static int f_cuLibraryUnload(void *library) {
+    NEED_CONTEXT();
+    NEED_RELAXED();
+    BEGIN("cuLibraryUnload");
+    const int r = unload_error();
+    if (r) return r;
+    if (((image *)library)->device != current_device()) state.violations++;
+    state.libraries--;
+    drop(library);
+    return 0;
+}
+static int f_cuModuleGetFunction(void **out, void *module, const char *name) {
+    static entry entries[64];
+    static unsigned n;
+    char call[72];
+    NEED_CONTEXT();
+    NEED_RELAXED();
+    BEGIN("cuModuleGetFunction");
+    const image *m = module;
+    (void)snprintf(call, sizeof call, "%s(", name);
+    if (m->device != current_device()) state.violations++;
+    if (!strstr(m->text, call)) return 500;
+    entry *e = &entries[n++ % 64];
+    e->owner = m;
+    (void)snprintf(e->name, sizeof e->name, "%s", name);
+    *out = e;
+    return 0;
+}
+static int f_cuFuncLoad(void *f) {
+    (void)f;
+    NEED_CONTEXT();
+    NEED_RELAXED();
+    BEGIN("cuFuncLoad");
+    state.func_loads++;
+    return 0;
+}
+static int f_cuFuncGetAttribute(int *v, int attribute, void *f) {
+    (void)f;
+    NEED_CONTEXT();
+    BEGIN("cuFuncGetAttribute");
+    *v = attribute == 4 ? 32 : state.attribute;
+    return 0;
+}
+static int f_cuFuncSetAttribute(void *f, int attribute, int v) {
+    (void)f;
+    (void)attribute;
+    NEED_CONTEXT();
+    NEED_RELAXED();
+    BEGIN("cuFuncSetAttribute");
+    state.attribute = v;
+    return 0;
+}
+static int f_cuStreamGetCtx(void *stream, void **ctx) {
+    BEGIN("cuStreamGetCtx");
+    *ctx = &contexts[((fake_stream *)stream)->device];
+    return 0;
+}
+static int f_cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned smem,
+                            void *stream, void **params, void **extra) {
+    (void)extra;
+    NEED_CONTEXT();
+    BEGIN("cuLaunchKernel");
+    if (((entry *)f)->owner->device != current_device()) return state.violations++, 400;
+    if (foreign(stream)) return 400;
+    const unsigned grid[3] = { gx, gy, gz }, block[3] = { bx, by, bz };
+    memcpy(state.grid, grid, sizeof grid);
+    memcpy(state.block, block, sizeof block);
+    state.smem = smem;
+    state.launch_stream = stream;
+    state.launch_params = params;
+    state.launched_on = current_device();
+    state.launches++;
+    return 0;
+}
+
+EXPORT int cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *found);
+EXPORT int cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *found) {
+    typedef void (*any)(void); /* what every function pointer may become */
+#define ROW(name, since, optional)                                                                                                         \
+    { #name, since, optional, (any)f_##name }
+    static const struct {
+        const char *name;
+        int since, optional;
+        any fn;
+    } table[] = { ROW(cuInit, 2000, 0),
+                  ROW(cuDriverGetVersion, 2020, 0),
+                  ROW(cuGetErrorName, 6000, 0),
+                  ROW(cuGetErrorString, 6000, 0),
+                  ROW(cuDeviceGetCount, 2000, 0),
+                  ROW(cuDeviceGet, 2000, 0),
+                  ROW(cuDeviceGetName, 2000, 0),
+                  ROW(cuDeviceGetAttribute, 2000, 0),
+                  ROW(cuDeviceTotalMem, 3020, 0),
+                  ROW(cuDevicePrimaryCtxRetain, 7000, 0),
+                  ROW(cuDevicePrimaryCtxRelease, 11000, 0),
+                  ROW(cuCtxGetCurrent, 4000, 0),
+                  ROW(cuCtxPushCurrent, 4000, 0),
+                  ROW(cuCtxPopCurrent, 4000, 0),
+                  ROW(cuThreadExchangeStreamCaptureMode, 10010, 0),
+                  ROW(cuStreamIsCapturing, 10000, 0),
+                  ROW(cuStreamSynchronize, 2000, 0),
+                  ROW(cuMemAlloc, 3020, 0),
+                  ROW(cuMemFree, 3020, 0),
+                  ROW(cuMemcpyHtoDAsync, 3020, 0),
+                  ROW(cuMemcpyDtoHAsync, 3020, 0),
+                  ROW(cuMemsetD8Async, 3020, 0),
+                  ROW(cuModuleLoadDataEx, 2010, 0),
+                  ROW(cuModuleUnload, 2000, 0),
+                  ROW(cuModuleGetFunction, 2000, 0),
+                  ROW(cuFuncGetAttribute, 2020, 0),
+                  ROW(cuFuncSetAttribute, 9000, 0),
+                  ROW(cuLaunchKernel, 4000, 0),
+                  ROW(cuLibraryLoadData, 12000, 1),
+                  ROW(cuLibraryGetModule, 12000, 1),
+                  ROW(cuLibraryUnload, 12000, 1),
+                  ROW(cuFuncLoad, 12040, 1),
+                  ROW(cuStreamGetCtx, 9020, 1) };
+#undef ROW
+    *out = NULL;
+    *found = 1;
+    if (flags != 1) return 1; /* the legacy default stream is what the host's headers mean */
+    for (unsigned i = 0; i < sizeof table / sizeof *table; i++) {
+        if (strcmp(table[i].name, symbol) != 0) continue;
+        if ((state.missing && !strcmp(state.missing, symbol)) || (state.no_library && table[i].optional)) return 500;
+        if (version < table[i].since) return *found = 2, 500;
+        memcpy(out, &table[i].fn, sizeof *out);
+        *found = 0;
+        return 0;
+    }
+    return 500;
+}
