@@ -10,6 +10,7 @@ _Atomic int32_t gdn__alloc_fail_in = -1;
 
 static void text_vadd(gdn_text *t, const char *fmt, va_list ap) {
     const bool room = t->buf && t->len < t->cap;
+    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): both callers call va_start */
     const int n = vsnprintf(room ? t->buf + t->len : NULL, room ? (size_t)(t->cap - t->len) : 0, fmt, ap);
     if (n > 0) t->len += (uint64_t)n;
 }
