@@ -62,8 +62,8 @@ void gdn__log_text(const gdn__log *log, uint32_t severity, const char *area, con
 /* ---- nvrtc_jit_places.c ---- */
 /* Looks in all places that need no compiler; id "": NVRTC is not known. GDN_ABSENT: a miss. */
 gdn_status gdn__jit_look(gdn__jit *j, const gdn_compile_job *job, const gdn__key *content, const char *id, gdn__cubin *out);
-/* The cache under one NVRTC only. */
-gdn_status gdn__jit_look_cached(gdn__jit *j, const gdn_compile_job *job, const char *id, gdn__cubin *out);
+/* The cache under one NVRTC only. tell: damage is logged. */
+gdn_status gdn__jit_look_cached(gdn__jit *j, const gdn_compile_job *job, const char *id, bool tell, gdn__cubin *out);
 /* The cache under any NVRTC, newest first: for when none can be opened. */
 gdn_status gdn__jit_look_any(gdn__jit *j, const gdn_compile_job *job, gdn__cubin *out);
 /* A remembered failure, or GDN_ABSENT. */

@@ -130,7 +130,7 @@ static uint32_t second_pass(batch *b, const char *known, gdn_status nvrtc, const
         if (t->done) continue;
         if (nvrtc == GDN_OK) {
             const bool again = strcmp(known, b->jit->nvrtc.id) != 0;
-            if (again && gdn__jit_look_cached(b->jit, &t->job, b->jit->nvrtc.id, t->out) == GDN_OK)
+            if (again && gdn__jit_look_cached(b->jit, &t->job, b->jit->nvrtc.id, true, t->out) == GDN_OK)
                 take_hit(b, t);
             else
                 missing++;

@@ -75,7 +75,7 @@ gdn_status gdn__jit_build(gdn__jit *j, const gdn_compile_job *job, const gdn__ke
     if (keep && (shard = shard_folder(j, &key)) != NULL) {
         lock = gdn__key_lock(shard, &key, &text);
         if (lock < 0) gdn__log_line(&j->log, GDN_LOG_WARN, "cache", "%s: compiled and not kept: %s", job->name, reason);
-        if (lock >= 0 && look && gdn__jit_look_cached(j, job, j->nvrtc.id, out) == GDN_OK) { /* another process was first */
+        if (lock >= 0 && look && gdn__jit_look_cached(j, job, j->nvrtc.id, false, out) == GDN_OK) { /* another process was first */
             *hit = true;
             goto out;
         }

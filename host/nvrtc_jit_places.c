@@ -70,7 +70,7 @@ static gdn_status look_shipped(gdn__jit *j, const char *folder, const gdn_compil
     return result;
 }
 
-gdn_status gdn__jit_look_cached(gdn__jit *j, const gdn_compile_job *job, const char *id, gdn__cubin *out) {
+gdn_status gdn__jit_look_cached(gdn__jit *j, const gdn_compile_job *job, const char *id, bool tell, gdn__cubin *out) {
     char why[1024] = "";
     gdn_text text = { why, sizeof why, 0 };
     gdn__key key;
@@ -79,7 +79,7 @@ gdn_status gdn__jit_look_cached(gdn__jit *j, const gdn_compile_job *job, const c
     char *folder = st == GDN_OK ? gdn__format("%s/%s", j->cache.root, id) : NULL;
     if (!folder) return GDN_ABSENT; /* without memory it is a miss; the compile will say so */
     st = gdn__entry_read(folder, &key, job->arch, geteuid(), out, &text);
-    tell_damage(j, st, why);
+    if (tell) tell_damage(j, st, why);
     free(folder);
     return st == GDN_OK ? st : GDN_ABSENT;
 }
@@ -89,7 +89,7 @@ gdn_status gdn__jit_look(gdn__jit *j, const gdn_compile_job *job, const gdn__key
     for (size_t i = 0; i < 2; i++)
         if (look_shipped(j, j->shipped[i], job, content, out) == GDN_OK) return GDN_OK;
     if (look_memory(j, content, out) == GDN_OK) return GDN_OK;
-    return gdn__jit_look_cached(j, job, id, out);
+    return gdn__jit_look_cached(j, job, id, true, out);
 }
 
 static int newest_first(const struct dirent **a, const struct dirent **b) {
@@ -105,7 +105,7 @@ gdn_status gdn__jit_look_any(gdn__jit *j, const gdn_compile_job *job, gdn__cubin
     if (!j->cache.root || j->nocache) return GDN_ABSENT;
     const int n = scandir(j->cache.root, &list, is_identity, newest_first);
     for (int i = 0; i < n; i++) {
-        if (st != GDN_OK) st = gdn__jit_look_cached(j, job, list[i]->d_name, out);
+        if (st != GDN_OK) st = gdn__jit_look_cached(j, job, list[i]->d_name, true, out);
         free(list[i]);
     }
     free(list);
