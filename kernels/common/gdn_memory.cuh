@@ -3,6 +3,9 @@
 #pragma once
 #include "gdn_types.cuh"
 
+#ifdef GDN_EMU
+#include "gdn_emu_memory.hpp"
+#else
 /* Ordinary 16- and 8-byte accesses, global or shared. */
 GDN_DEVICE uint4 gdn_ld16(const void *p) {
     return *reinterpret_cast<const uint4 *>(p);
@@ -23,9 +26,6 @@ GDN_DEVICE void gdn_st16f(void *p, float4 v) {
     *reinterpret_cast<float4 *>(p) = v;
 }
 
-#ifdef GDN_EMU
-#include "gdn_emu_memory.hpp"
-#else
 /* _ro: through the read-only path; nothing may write the data while the kernel runs. */
 GDN_DEVICE uint4 gdn_ld16_ro(const void *p) {
     uint4 v;

@@ -60,6 +60,10 @@ void *dyn_smem(size_t align);
 struct place {
     const char *file;
     int line;
+    const char *name() const {
+        const char *slash = __builtin_strrchr(file, '/');
+        return slash ? slash + 1 : file;
+    }
 };
 #define EMU_AT emu::place at = { __builtin_FILE(), __builtin_LINE() }
 

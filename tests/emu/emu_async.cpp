@@ -29,10 +29,10 @@ static void cp_perform(const copy_item &c) {
 }
 void cp_async(void *dst, const void *src, uint32_t size, uint32_t take, place at) {
     if ((reinterpret_cast<uintptr_t>(dst) | reinterpret_cast<uintptr_t>(src)) % size)
-        fail("%s:%d: cp.async of %u bytes at an address that is not %u-byte aligned", at.file, at.line, size, size);
-    if (take > size) fail("%s:%d: cp.async of %u bytes asks for %u", at.file, at.line, size, take);
+        fail("%s:%d: cp.async of %u bytes at an address that is not %u-byte aligned", at.name(), at.line, size, size);
+    if (take > size) fail("%s:%d: cp.async of %u bytes asks for %u", at.name(), at.line, size, take);
     fibre &f = *me();
-    if (f.cp.open == MAX_COPIES) fail("%s:%d: more than %d cp.async in flight in a thread", at.file, at.line, (int)MAX_COPIES);
+    if (f.cp.open == MAX_COPIES) fail("%s:%d: more than %d cp.async in flight in a thread", at.name(), at.line, (int)MAX_COPIES);
     copy_item c = { dst, src, size, take };
     if (B.opt.at_issue) {
         cp_perform(c);

@@ -13,16 +13,16 @@ static mbarrier &mbar_of(uint64_t *bar, place at, unsigned *index = nullptr) {
     copy(&word, bar, sizeof word);
     const unsigned i = (unsigned)(word & 0xffffffffu);
     if ((word >> 32 << 32) != MBAR_MARK || i >= B.mbars || B.mb[i].where != bar)
-        fail("%s:%d: the mbarrier was never initialised, or was overwritten", at.file, at.line);
+        fail("%s:%d: the mbarrier was never initialised, or was overwritten", at.name(), at.line);
     if (index) *index = i;
     return B.mb[i];
 }
 void mbar_init(uint64_t *bar, uint32_t count, place at) {
-    if (reinterpret_cast<uintptr_t>(bar) % 8) fail("%s:%d: mbarrier is not 8-byte aligned", at.file, at.line);
-    if (!count || count > 0xfffff) fail("%s:%d: mbarrier of %u arrivals (1 to 2^20-1)", at.file, at.line, count);
+    if (reinterpret_cast<uintptr_t>(bar) % 8) fail("%s:%d: mbarrier is not 8-byte aligned", at.name(), at.line);
+    if (!count || count > 0xfffff) fail("%s:%d: mbarrier of %u arrivals (1 to 2^20-1)", at.name(), at.line, count);
     for (unsigned i = 0; i < B.mbars; i++)
-        if (B.mb[i].where == bar) fail("%s:%d: mbarrier initialised twice", at.file, at.line);
-    if (B.mbars == MAX_MBARS) fail("%s:%d: more than %d mbarriers", at.file, at.line, (int)MAX_MBARS);
+        if (B.mb[i].where == bar) fail("%s:%d: mbarrier initialised twice", at.name(), at.line);
+    if (B.mbars == MAX_MBARS) fail("%s:%d: more than %d mbarriers", at.name(), at.line, (int)MAX_MBARS);
     mbarrier &m = B.mb[B.mbars];
     m = {};
     m.where = bar;
@@ -44,8 +44,8 @@ void mbar_arrive(uint64_t *bar, uint32_t expect_bytes, bool expect, place at) {
     unsigned i;
     mbarrier &m = mbar_of(bar, at, &i);
     if (expect && (expect_bytes == 0 || expect_bytes > 0xfffff))
-        fail("%s:%d: an mbarrier counts 1 to 2^20-1 bytes, not %u", at.file, at.line, expect_bytes);
-    if (!m.pending) fail("%s:%d: one arrival too many on an mbarrier of %u", at.file, at.line, m.expected);
+        fail("%s:%d: an mbarrier counts 1 to 2^20-1 bytes, not %u", at.name(), at.line, expect_bytes);
+    if (!m.pending) fail("%s:%d: one arrival too many on an mbarrier of %u", at.name(), at.line, m.expected);
     release(&m.sync[m.phase & 1]);
     m.tx += expect ? expect_bytes : 0;
     m.pending--;
@@ -55,7 +55,7 @@ bool mbar_test(uint64_t *bar, uint32_t parity, place at) {
     mbarrier &m = mbar_of(bar, at);
     fibre &f = *me();
     if ((m.phase & 1) == (parity & 1)) {
-        if (++f.tests > 1000000) fail("%s:%d: spins on gdn_mbar_test; gdn_mbar_wait lets others run", at.file, at.line);
+        if (++f.tests > 1000000) fail("%s:%d: spins on gdn_mbar_test; gdn_mbar_wait lets others run", at.name(), at.line);
         return false;
     }
     f.tests = 0;
@@ -148,11 +148,11 @@ static void perform(const transfer &t) {
 static transfer boxed(const tensor &map, const int *coordinate, unsigned rank, char *shared, place at) {
     transfer t = {};
     copy(&t.map, &map, sizeof map);
-    if (t.map.mark != TENSOR_MARK) fail("%s:%d: not a tensor map", at.file, at.line);
-    if (t.map.rank != rank) fail("%s:%d: a map of %u dimensions, used with %u", at.file, at.line, t.map.rank, rank);
+    if (t.map.mark != TENSOR_MARK) fail("%s:%d: not a tensor map", at.name(), at.line);
+    if (t.map.rank != rank) fail("%s:%d: a map of %u dimensions, used with %u", at.name(), at.line, t.map.rank, rank);
     const unsigned align = t.map.swizzle ? 1024 : 128;
     if (reinterpret_cast<uintptr_t>(shared) % align)
-        fail("%s:%d: a tensor copy's shared address is not %u-byte aligned", at.file, at.line, align);
+        fail("%s:%d: a tensor copy's shared address is not %u-byte aligned", at.name(), at.line, align);
     t.boxed = true;
     t.shared = shared;
     for (unsigned i = 0; i < rank; i++) t.coordinate[i] = coordinate[i];
@@ -162,7 +162,7 @@ static transfer boxed(const tensor &map, const int *coordinate, unsigned rank, c
 static transfer plain(void *shared, const void *global, uint32_t bytes, place at) {
     transfer t = {};
     if (!bytes || ((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global) | bytes) & 15))
-        fail("%s:%d: a bulk copy's addresses and size are multiples of 16, and not zero", at.file, at.line);
+        fail("%s:%d: a bulk copy's addresses and size are multiples of 16, and not zero", at.name(), at.line);
     t.shared = static_cast<char *>(shared);
     t.global = static_cast<char *>(const_cast<void *>(global));
     t.bytes = bytes;
@@ -170,16 +170,24 @@ static transfer plain(void *shared, const void *global, uint32_t bytes, place at
 }
 
 /* ---- loads: the thread sanitizer sees each as a thread of its own, started by the issue and joined through the mbarrier ---- */
+#ifdef EMU_TSAN
+enum { ENGINES = 16 };
+static struct {
+    void *fibre;
+    char edge;
+} engine[ENGINES];
+static unsigned next_engine;
+#endif
 static void load_perform(transfer &t) {
 #ifdef EMU_TSAN
-    __tsan_switch_to_fiber(t.tsan, 1);
+    __tsan_switch_to_fiber(engine[t.engine].fibre, 1);
+    acquire(&engine[t.engine].edge);
 #endif
     perform(t);
     mbarrier &m = B.mb[t.mbar];
     release(&m.sync[m.phase & 1]);
 #ifdef EMU_TSAN
     __tsan_switch_to_fiber(self ? me()->ctx.tsan : B.main.tsan, 1);
-    __tsan_destroy_fiber(t.tsan);
 #endif
     m.tx -= t.bytes;
     mbar_progress(t.mbar);
@@ -188,13 +196,15 @@ static void load_issue(transfer t, uint64_t *bar, place at) {
     t.to_shared = true;
     mbar_of(bar, at, &t.mbar);
 #ifdef EMU_TSAN
-    t.tsan = __tsan_create_fiber(0); /* knows what the issuing thread knows */
+    t.engine = next_engine++ % ENGINES;
+    if (!engine[t.engine].fibre) engine[t.engine].fibre = __tsan_create_fiber(0);
+    release(&engine[t.engine].edge); /* the copy knows what the issuing thread knows */
 #endif
     if (B.opt.at_issue) {
         load_perform(t);
         return;
     }
-    if (B.load_n == MAX_LOADS) fail("%s:%d: more than %d bulk loads in flight", at.file, at.line, (int)MAX_LOADS);
+    if (B.load_n == MAX_LOADS) fail("%s:%d: more than %d bulk loads in flight", at.name(), at.line, (int)MAX_LOADS);
     B.loads[B.load_n++] = t;
 }
 bool load_step() {
@@ -217,7 +227,7 @@ void tensor_load(void *shared, const tensor &map, const int *coordinate, unsigne
 /* ---- stores ---- */
 static void store_issue(transfer t, place at) {
     fibre &f = *me();
-    if (f.bulk.open == MAX_STORES) fail("%s:%d: more than %d bulk stores in flight in a thread", at.file, at.line, (int)MAX_STORES);
+    if (f.bulk.open == MAX_STORES) fail("%s:%d: more than %d bulk stores in flight in a thread", at.name(), at.line, (int)MAX_STORES);
     if (B.opt.at_issue) {
         perform(t);
         t.bytes = 0;
@@ -253,9 +263,6 @@ void exit_checks_block() {
     products_exit_block();
 }
 void bulk_reset() {
-#ifdef EMU_TSAN
-    for (unsigned i = 0; i < B.load_n; i++) __tsan_destroy_fiber(B.loads[i].tsan);
-#endif
     B.load_n = 0;
     B.mbars = 0;
 }

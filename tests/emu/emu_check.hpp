@@ -39,7 +39,7 @@ struct watched {
 };
 template <class E> struct tensor_of : buffer<E> {
     watched w;
-    tensor_of(const char *name, size_t n, bool at_start) : buffer<E>(name, n, 0xFF, at_start) {
+    tensor_of(const char *name, size_t count, bool at_start) : buffer<E>(name, count, 0xFF, at_start) {
         w.name = name;
         w.r = &this->r;
         w.poisoned = false;

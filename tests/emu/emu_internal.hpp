@@ -83,7 +83,7 @@ struct transfer { /* a bulk copy, plain or a box of a tensor */
     tensor map;
     int coordinate[3];
     unsigned mbar; /* a load completes `bytes` on it */
-    void *tsan;
+    unsigned engine; /* the thread sanitizer's fibre for it */
 };
 struct product { /* one wgmma of one warp; head: what all lanes agree on (emu_wgmma.cpp) */
     alignas(16) unsigned char head[64];
@@ -133,6 +133,8 @@ struct block_state {
     unsigned load_n;
     unsigned char *smem;
     size_t smem_bytes;
+    unsigned char *fix; /* static shared memory of all kernels of the program */
+    size_t fix_bytes;
     context main;
     const std::function<void()> *body;
     options opt;
@@ -170,5 +172,6 @@ void guard_install();
 void guard_remove();
 void smem_place(size_t bytes, size_t align);
 void smem_check();
+void static_shared_find();
 const char *describe_address(const void *p, char *text, size_t room);
 } // namespace emu

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <link.h>
 #include <new>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -102,6 +103,22 @@ void *dyn_smem(size_t align) {
     if (reinterpret_cast<uintptr_t>(B.smem) % align)
         fail("dynamic shared memory must be %zu-byte aligned here: launch with options.smem_align", align);
     return B.smem;
+}
+
+/* Static shared memory is the program's block of thread-local variables; nothing else of the emulator lives there. Under clang's
+ * sanitizers, and the address sanitizer, `__shared__` is plain static and is not poisoned. */
+static int static_shared_of(struct dl_phdr_info *info, size_t, void *) {
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_TLS) {
+            B.fix = static_cast<unsigned char *>(info->dlpi_tls_data);
+            B.fix_bytes = B.fix ? info->dlpi_phdr[i].p_memsz : 0;
+        }
+    return 1; /* the program itself comes first */
+}
+void static_shared_find() {
+#if !defined(EMU_ASAN) && !(defined(EMU_TSAN) && defined(__clang__))
+    dl_iterate_phdr(static_shared_of, nullptr);
+#endif
 }
 
 /* ---- accesses on behalf of a thread ---- */

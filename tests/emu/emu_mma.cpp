@@ -58,7 +58,7 @@ static char *row_of(group *g, unsigned lane) {
 }
 static void check_row(const void *row, unsigned matrices, const char *what, place at) {
     if (self->lane < 8 * matrices && reinterpret_cast<uintptr_t>(row) % 16)
-        fail("%s:%d: %s row is not 16-byte aligned", at.file, at.line, what);
+        fail("%s:%d: %s row is not 16-byte aligned", at.name(), at.line, what);
 }
 void ldmatrix(uint32_t *r, unsigned matrices, bool trans, const void *row, place at) {
     check_row(row, matrices, "ldmatrix", at);

@@ -27,10 +27,10 @@ static void bar_open(unsigned id, barrier &b, unsigned threads, place at) {
         memset(b.who, 0, sizeof b.who);
     }
     if (b.expected != threads)
-        fail("barrier %u: %u threads expected at %s:%d, %u at %s:%d", id, b.expected, b.at.file, b.at.line, threads, at.file, at.line);
+        fail("barrier %u: %u threads expected at %s:%d, %u at %s:%d", id, b.expected, b.at.name(), b.at.line, threads, at.name(), at.line);
     if (id == 0 && b.at.line != at.line)
-        fail("barrier divergence: a thread waits at %s:%d, this one came to %s:%d", b.at.file, b.at.line, at.file, at.line);
-    if (b.who[f.warp] >> f.lane & 1) fail("barrier %u: a thread arrives twice at %s:%d", id, at.file, at.line);
+        fail("barrier divergence: a thread waits at %s:%d, this one came to %s:%d", b.at.name(), b.at.line, at.name(), at.line);
+    if (b.who[f.warp] >> f.lane & 1) fail("barrier %u: a thread arrives twice at %s:%d", id, at.name(), at.line);
     b.who[f.warp] |= 1u << f.lane;
 }
 static void bar_arrive(unsigned id, barrier &b, unsigned threads, bool wait, place at) {
@@ -61,9 +61,9 @@ unsigned sync_block(place at, fold how, bool value) {
     return how == fold::any ? sum != 0 : how == fold::all ? sum == B.n : sum;
 }
 void bar(unsigned id, unsigned threads, bool wait, place at) {
-    if (id >= BARS) fail("%s:%d: barrier %u does not exist (0..15)", at.file, at.line, id);
+    if (id >= BARS) fail("%s:%d: barrier %u does not exist (0..15)", at.name(), at.line, id);
     if (!threads || threads % WARP || threads > B.warps * WARP)
-        fail("%s:%d: barrier %u of %u threads: not whole warps of this block", at.file, at.line, id, threads);
+        fail("%s:%d: barrier %u of %u threads: not whole warps of this block", at.name(), at.line, id, threads);
     bar_arrive(id, B.bars[id], threads, wait, at);
 }
 
@@ -74,14 +74,14 @@ static group *find_group(uint32_t mask, place at) {
         if (pool[i].arrived && pool[i].arrived != pool[i].mask && (pool[i].mask & mask)) return &pool[i];
         if (!pool[i].arrived && !spare) spare = &pool[i];
     }
-    if (!spare) fail("%s:%d: more than %d warp collectives in flight", at.file, at.line, GROUPS);
+    if (!spare) fail("%s:%d: more than %d warp collectives in flight", at.name(), at.line, GROUPS);
     spare->kind = 0;
     return spare;
 }
 group *warp_arrive(uint32_t mask, int kind, place at, const void *in, size_t bytes, void (*finish)(group &)) {
     fibre &f = *me();
     uint32_t bit = 1u << f.lane;
-    if (!(mask & bit)) fail("%s:%d: the mask %08x of a warp collective lacks the calling lane %u", at.file, at.line, mask, f.lane);
+    if (!(mask & bit)) fail("%s:%d: the mask %08x of a warp collective lacks the calling lane %u", at.name(), at.line, mask, f.lane);
     group *g = find_group(mask, at);
     if (!g->kind) {
         g->mask = g->left = mask;
@@ -89,7 +89,7 @@ group *warp_arrive(uint32_t mask, int kind, place at, const void *in, size_t byt
         g->line = at.line;
     }
     if (g->mask != mask || g->kind != kind || g->line != at.line || (g->arrived & bit))
-        fail("warp divergence: lane %u at %s:%d (mask %08x), others at line %d (mask %08x)", f.lane, at.file, at.line, mask, g->line,
+        fail("warp divergence: lane %u at %s:%d (mask %08x), others at line %d (mask %08x)", f.lane, at.name(), at.line, mask, g->line,
              g->mask);
     g->arrived |= bit;
     copy(&g->in[f.lane], in, bytes);
@@ -109,7 +109,7 @@ void warp_leave(group *g) {
 void sync_warp(uint32_t mask, place at) {
     /* The edge lives in the group, which is not reused before all have left. */
     fibre &f = *me();
-    if (!(mask >> f.lane & 1)) fail("%s:%d: __syncwarp's mask %08x lacks the calling lane %u", at.file, at.line, mask, f.lane);
+    if (!(mask >> f.lane & 1)) fail("%s:%d: __syncwarp's mask %08x lacks the calling lane %u", at.name(), at.line, mask, f.lane);
     release(&find_group(mask, at)->left);
     group *g = warp_arrive(mask, KIND_SYNCWARP, at, nullptr, 0, nullptr);
     acquire(&g->left);
@@ -125,10 +125,11 @@ static int source_lane(int kind, int operand, int width) {
     }
 }
 uint64_t shuffle(uint32_t mask, uint64_t value, int kind, int operand, int width, place at) {
-    if (width < 1 || width > WARP || (width & (width - 1))) fail("%s:%d: shuffle width %d", at.file, at.line, width);
+    if (width < 1 || width > WARP || (width & (width - 1))) fail("%s:%d: shuffle width %d", at.name(), at.line, width);
+    if (!(mask >> self->lane & 1)) fail("%s:%d: the mask %08x of a shuffle lacks the calling lane %u", at.name(), at.line, mask, self->lane);
     int src = source_lane(kind, operand, width);
     if (src < 0 || src >= WARP || !(mask >> src & 1))
-        fail("%s:%d: shuffle reads lane %d outside its mask %08x", at.file, at.line, src, mask);
+        fail("%s:%d: shuffle reads lane %d outside its mask %08x", at.name(), at.line, src, mask);
     group *g = warp_arrive(mask, KIND_SHUFFLE + kind, at, &value, sizeof value, nullptr);
     copy(&value, &g->in[src], sizeof value);
     warp_leave(g);

@@ -84,10 +84,10 @@ static void issue(group &g) {
 }
 void wgmma(float *d, int regs, const uint32_t *a, const tile *a_tile, const tile &b, bool f16, bool keep, place at) {
     const unsigned first = me()->warp / 4 * 4;
-    if ((first + 4) * WARP > B.n) fail("%s:%d: a warpgroup product by an incomplete warpgroup", at.file, at.line);
-    if (!my_warp().fenced) fail("%s:%d: a warpgroup product before any gdn_wgmma_fence", at.file, at.line);
+    if ((first + 4) * WARP > B.n) fail("%s:%d: a warpgroup product by an incomplete warpgroup", at.name(), at.line);
+    if (!my_warp().fenced) fail("%s:%d: a warpgroup product before any gdn_wgmma_fence", at.name(), at.line);
     if ((reinterpret_cast<uintptr_t>(b.base) | (a_tile ? reinterpret_cast<uintptr_t>(a_tile->base) : 0)) % 16)
-        fail("%s:%d: a tile is not 16-byte aligned", at.file, at.line);
+        fail("%s:%d: a tile is not 16-byte aligned", at.name(), at.line);
     wgmma_in in = {};
     for (int q = 0; q < 4 && a; q++) in.a[q] = a[q];
     in.d = d;
@@ -132,7 +132,7 @@ void wgmma_wait(unsigned keep, place at) {
     warp_leave(warp_arrive(0xffffffffu, KIND_WG_STEP + 2, at, &keep, sizeof keep, finish_wait));
 }
 void set_registers(int n, place at) {
-    if (n < 24 || n > 256 || n % 8) fail("%s:%d: setmaxnreg %d (a multiple of 8, 24 to 256)", at.file, at.line, n);
+    if (n < 24 || n > 256 || n % 8) fail("%s:%d: setmaxnreg %d (a multiple of 8, 24 to 256)", at.name(), at.line, n);
     warp_leave(warp_arrive(0xffffffffu, KIND_WG_STEP + 3, at, nullptr, 0, nullptr));
 }
 

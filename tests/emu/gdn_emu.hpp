@@ -13,20 +13,20 @@
 #define __forceinline__ inline
 #define __noinline__    __attribute__((noinline))
 #define __launch_bounds__(...)
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
 #define __constant__ static const
 #define __restrict__ __restrict
 #if defined(__SANITIZE_ADDRESS__)
 #define EMU_PLAIN_STATICS 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define EMU_PLAIN_STATICS 1
 #endif
 #endif
 #ifdef EMU_PLAIN_STATICS
-#define __shared__ static /* the address sanitizer puts red zones round plain statics only */
+#define __shared__ static /* the address sanitizer puts red zones round plain statics only; clang keeps its runtime in the same block */
 #else
-#define __shared__ static __attribute__((section("emu_shared"))) /* one section: poisoned before every block */
+#define __shared__ static thread_local /* all in one block of the program (templates too), which is poisoned before every block */
 #endif
 #define GDN_DYN_SMEM_ALIGNED(type, name, alignment) type *const name = static_cast<type *>(emu::dyn_smem(alignment))
 #define GDN_DYN_SMEM(type, name)                    GDN_DYN_SMEM_ALIGNED(type, name, 16)

@@ -1,26 +1,54 @@
-/* gdn_emu_memory.hpp - host forms of gdn_memory.cuh: a cache policy changes nothing here, an order does (thread sanitizer). */
+/* gdn_emu_memory.hpp - host forms of gdn_memory.cuh: a cache policy changes nothing here, an order does (thread
+ * sanitizer); alignment is looked at in every build. */
 #pragma once
 
-GDN_DEVICE uint4 gdn_ld16_ro(const void *p) {
-    return gdn_ld16(p);
+namespace emu {
+template <class V> const V &aligned(const void *p, place at) {
+    if (reinterpret_cast<uintptr_t>(p) % sizeof(V)) fail("%s:%d: a %zu-byte access at an address that is not %zu-byte aligned", at.name(), at.line, sizeof(V), sizeof(V));
+    return *static_cast<const V *>(p);
 }
-GDN_DEVICE uint2 gdn_ld8_ro(const void *p) {
-    return gdn_ld8(p);
+template <class V> void put(void *p, const V &v, place at) {
+    const_cast<V &>(aligned<V>(p, at)) = v;
 }
-GDN_DEVICE uint32_t gdn_ld4_ro(const void *p) {
-    return *static_cast<const uint32_t *>(p);
+} // namespace emu
+GDN_DEVICE uint4 gdn_ld16(const void *p, EMU_AT) {
+    return emu::aligned<uint4>(p, at);
 }
-GDN_DEVICE uint4 gdn_ld16_once(const void *p) {
-    return gdn_ld16(p);
+GDN_DEVICE uint2 gdn_ld8(const void *p, EMU_AT) {
+    return emu::aligned<uint2>(p, at);
 }
-GDN_DEVICE uint4 gdn_ld16_stream(const void *p) {
-    return gdn_ld16(p);
+GDN_DEVICE float4 gdn_ld16f(const void *p, EMU_AT) {
+    return emu::aligned<float4>(p, at);
 }
-GDN_DEVICE void gdn_st16_stream(void *p, uint4 v) {
-    gdn_st16(p, v);
+GDN_DEVICE void gdn_st16(void *p, uint4 v, EMU_AT) {
+    emu::put(p, v, at);
 }
-GDN_DEVICE void gdn_st8_stream(void *p, uint2 v) {
-    gdn_st8(p, v);
+GDN_DEVICE void gdn_st8(void *p, uint2 v, EMU_AT) {
+    emu::put(p, v, at);
+}
+GDN_DEVICE void gdn_st16f(void *p, float4 v, EMU_AT) {
+    emu::put(p, v, at);
+}
+GDN_DEVICE uint4 gdn_ld16_ro(const void *p, EMU_AT) {
+    return emu::aligned<uint4>(p, at);
+}
+GDN_DEVICE uint2 gdn_ld8_ro(const void *p, EMU_AT) {
+    return emu::aligned<uint2>(p, at);
+}
+GDN_DEVICE uint32_t gdn_ld4_ro(const void *p, EMU_AT) {
+    return emu::aligned<uint32_t>(p, at);
+}
+GDN_DEVICE uint4 gdn_ld16_once(const void *p, EMU_AT) {
+    return emu::aligned<uint4>(p, at);
+}
+GDN_DEVICE uint4 gdn_ld16_stream(const void *p, EMU_AT) {
+    return emu::aligned<uint4>(p, at);
+}
+GDN_DEVICE void gdn_st16_stream(void *p, uint4 v, EMU_AT) {
+    emu::put(p, v, at);
+}
+GDN_DEVICE void gdn_st8_stream(void *p, uint2 v, EMU_AT) {
+    emu::put(p, v, at);
 }
 GDN_DEVICE void gdn_prefetch_l2(const void *) {}
 GDN_DEVICE uint32_t gdn_ld_acquire(const uint32_t *p) {
