@@ -97,29 +97,35 @@ GDN_DEVICE uint4 gdn_conv_column(const gdn_conv &a, const gdn_conv_seq &s, const
     return uint4 { w[0], w[1], w[2], w[3] };
 }
 
-/* Columns of (window ++ x) to the front. Ascending: no column is read after a lower one took its place. */
-GDN_DEVICE void gdn_conv_write_state(const gdn_conv &a, const gdn_conv_seq &s, const gdn_conv_lane &l) {
-    if (!s.state || (s.len == 0 && s.na == 0 && !s.fresh)) return;
-    const uint64_t cols = a.width - 1, from0 = a.keep_rows ? 0 : s.len, n = a.keep_rows ? cols + s.len : cols;
-    GDN_NO_UNROLL
-    for (uint32_t i = 0; i < l.n; i++) {
-        gdn_bf16 *const row = s.state + (uint64_t)(l.c0 + i) * a.state_len;
-        GDN_NO_UNROLL
-        for (uint64_t j = 0; j < n; j++) {
-            const uint64_t from = from0 + j;
-            gdn_bf16 v = { 0 };
-            if (from >= cols)
-                v = a.x[(s.row0 + from - cols) * a.x_stride + l.c0 + i];
-            else if (!s.fresh)
-                v = row[s.na + from];
-            row[j] = v;
-        }
-    }
+GDN_DEVICE void gdn_conv_put_column(const gdn_conv &a, const gdn_conv_seq &s, const gdn_conv_lane &l, uint64_t j, uint4 v) {
+    gdn_bf16 *const p = s.state + (uint64_t)l.c0 * a.state_len + j;
+    const uint32_t w[4] = { v.x, v.y, v.z, v.w };
+    GDN_UNROLL
+    for (uint32_t i = 0; i < 8; i++)
+        if (i < l.n) p[(uint64_t)i * a.state_len].bits = (uint16_t)(w[i / 2] >> (16 * (i % 2)));
 }
 
-/* ---- the state of width 4 without extra columns: a lane's part is three whole words, read and written as such ---- */
+/* What the launch leaves: columns [0, n) become columns [from, from + n) of (window ++ x). n = 0: the state stays. */
+GDN_DEVICE uint64_t gdn_conv_kept(const gdn_conv &a, const gdn_conv_seq &s, uint64_t *from) {
+    *from = a.keep_rows ? 0 : s.len;
+    if (!s.state || (s.len == 0 && s.na == 0 && !s.fresh)) return 0;
+    return a.keep_rows ? a.width - 1 + s.len : a.width - 1;
+}
+
+/* Any width and alignment. Ascending: no column is read after a lower one took its place. */
+GDN_DEVICE void gdn_conv_write_state(const gdn_conv &a, const gdn_conv_seq &s, const gdn_conv_lane &l) {
+    uint64_t from;
+    const uint64_t n = gdn_conv_kept(a, s, &from), cols = a.width - 1;
+    GDN_NO_UNROLL
+    for (uint64_t j = 0; j < n; j++, from++)
+        gdn_conv_put_column(a, s, l, j,
+                            from < cols ? gdn_conv_column(a, s, l, (uint32_t)from)
+                                        : gdn_load8<false, true>(a.x + (s.row0 + from - cols) * a.x_stride + l.c0, l.n));
+}
+
+/* ---- width 4, rows of x aligned. A lane's part of the state is state_len whole words when its base is aligned too ---- */
 GDN_DEVICE bool gdn_conv_whole_words(const gdn_conv &a, const gdn_conv_seq &s, const gdn_conv_lane &l) {
-    return a.state_len == 3 && !a.keep_rows && l.n == 8 && gdn_aligned16(s.state + (uint64_t)l.c0 * 3);
+    return l.n == 8 && gdn_aligned16(s.state + (uint64_t)l.c0 * a.state_len);
 }
 GDN_DEVICE uint32_t gdn__half(const uint32_t *w, uint32_t e) {
     return (w[e / 2] >> (16 * (e % 2))) & 0xffffu;
@@ -131,6 +137,7 @@ GDN_DEVICE void gdn__to_words(uint32_t *w, const uint4 &v) {
     w[3] = v.w;
 }
 
+/* Three columns are three words of eight channels: transposed in registers. */
 GDN_DEVICE void gdn_conv_read3(uint4 (&win)[3], const gdn_conv_seq &s, const gdn_conv_lane &l) {
     uint32_t w[12];
     GDN_UNROLL
@@ -143,21 +150,62 @@ GDN_DEVICE void gdn_conv_read3(uint4 (&win)[3], const gdn_conv_seq &s, const gdn
         win[j] = uint4 { r[0], r[1], r[2], r[3] };
     }
 }
-
-/* win: the old window; the last rows of x, aligned, are read again. */
-GDN_DEVICE void gdn_conv_write3(const gdn_conv &a, const uint4 (&win)[3], const gdn_conv_seq &s, const gdn_conv_lane &l) {
-    if (s.len == 0 && !s.fresh) return;
+GDN_DEVICE void gdn_conv_write3(const uint4 (&column)[3], const gdn_conv_seq &s, const gdn_conv_lane &l) {
     uint32_t r[3][4], w[12];
     GDN_UNROLL
-    for (uint32_t j = 0; j < 3; j++) {
-        const uint64_t from = s.len + j; /* of window ++ x */
-        uint4 v = from == 0 ? win[0] : from == 1 ? win[1] : win[2];
-        if (from >= 3) v = gdn_load8<true, true>(a.x + (s.row0 + from - 3) * a.x_stride + l.c0, 8);
-        gdn__to_words(r[j], v);
-    }
+    for (uint32_t j = 0; j < 3; j++) gdn__to_words(r[j], column[j]);
     GDN_UNROLL
     for (uint32_t i = 0; i < 12; i++) w[i] = gdn__half(r[2 * i % 3], 2 * i / 3) | gdn__half(r[(2 * i + 1) % 3], (2 * i + 1) / 3) << 16;
     GDN_UNROLL
     for (uint32_t q = 0; q < 3; q++)
         gdn_st16(s.state + (uint64_t)l.c0 * 3 + 8 * q, uint4 { w[4 * q], w[4 * q + 1], w[4 * q + 2], w[4 * q + 3] });
+}
+
+/* More columns: the words are put together from the thread's rows in shared memory, GDN_CONV_BLOCK words apart: row j of x, and the
+ * first three columns behind the tile. Columns from n on keep what they hold. */
+GDN_DEVICE void gdn_conv_write_words(const gdn_conv &a, const uint4 *rows, const gdn_conv_seq &s, const gdn_conv_lane &l, uint64_t n) {
+    gdn_bf16 *const p = s.state + (uint64_t)l.c0 * a.state_len;
+    uint32_t column = 0, channel = 0;
+    GDN_NO_UNROLL
+    for (uint32_t q = 0; q < a.state_len; q++) {
+        uint32_t w[4] = { 0, 0, 0, 0 };
+        if (n < a.state_len) gdn__to_words(w, gdn_ld16(p + 8 * q));
+        GDN_UNROLL
+        for (uint32_t i = 0; i < 8; i++) {
+            const uint4 *const row = rows + (column < 3 ? GDN_CONV_TOKENS + column : column - 3) * GDN_CONV_BLOCK;
+            if (column < n) {
+                const uint32_t v = reinterpret_cast<const gdn_bf16 *>(row)[channel].bits;
+                w[i / 2] = i % 2 ? (w[i / 2] & 0xffffu) | v << 16 : (w[i / 2] & 0xffff0000u) | v;
+            }
+            if (++column == a.state_len) column = 0, channel++;
+        }
+        gdn_st16(p + 8 * q, uint4 { w[0], w[1], w[2], w[3] });
+    }
+}
+
+/* The new state of a lane from its old window. rows: as above, x landed; the three behind the tile are written here. */
+GDN_DEVICE void gdn_conv_write4(const gdn_conv &a, const uint4 (&win)[3], uint4 *rows, const gdn_conv_seq &s, const gdn_conv_lane &l) {
+    uint64_t from;
+    const uint64_t n = gdn_conv_kept(a, s, &from);
+    if (n == 0 || l.n == 0) return;
+    uint4 column[3];
+    GDN_UNROLL
+    for (uint32_t j = 0; j < 3; j++, from++) {
+        column[j] = from == 0 ? win[0] : from == 1 ? win[1] : win[2];
+        if (from >= 3) column[j] = gdn_load8<true, true>(a.x + (s.row0 + from - 3) * a.x_stride + l.c0, l.n);
+    }
+    const bool words = gdn_conv_whole_words(a, s, l);
+    if (words && a.state_len == 3) {
+        gdn_conv_write3(column, s, l);
+    } else if (words && n <= 3 + GDN_CONV_TOKENS) {
+        GDN_UNROLL
+        for (uint32_t j = 0; j < 3; j++) rows[(GDN_CONV_TOKENS + j) * GDN_CONV_BLOCK] = column[j];
+        gdn_conv_write_words(a, rows, s, l, n);
+    } else {
+        GDN_UNROLL
+        for (uint32_t j = 0; j < 3; j++) gdn_conv_put_column(a, s, l, j, column[j]);
+        GDN_NO_UNROLL
+        for (uint64_t j = 3; j < n; j++)
+            gdn_conv_put_column(a, s, l, j, gdn_load8<true, true>(a.x + (s.row0 + j - 3) * a.x_stride + l.c0, l.n));
+    }
 }

@@ -5,7 +5,8 @@
  *
  * Grid and block: gdn_geometry.h. A lane has eight channels and walks up to GDN_CONV_TOKENS tokens of one sequence with the last
  * rows in registers, so x is read once plus a halo of width-1 rows a tile. Reads x, weight, bias, state, slots, fresh, cu_seqlens,
- * accepted; writes the outputs and the state (gdn_conv.cuh); padding rows are zeroed and read nothing.
+ * accepted; writes the outputs and the state (gdn_conv.cuh); padding rows are zeroed and read nothing. Shared memory, 38 KiB, holds
+ * the tile's rows of x in flight; each thread uses its own words only.
  *   Order of additions: bias, then the taps, oldest first, every product rounded before it is added. With bf16 weights a product
  *   is exact in f32 (where it is 0 or in [2^-133, 2^128)), and a fused multiply-add gives the same bytes.
  *   Sum of squares: ascending inside a lane, then a butterfly over the lanes of the head, far to near.
@@ -98,14 +99,12 @@ GDN_DEVICE void fetch(uint4 *tile, uint4 (&win)[3], const gdn_conv &a, const gdn
         for (uint32_t j = 0; j < 3; j++) win[j] = gdn_load8<true, true>(x + ((int64_t)j - 3) * a.x_stride, l.n);
         return;
     }
-    const bool words = s.state && gdn_conv_whole_words(a, s, l);
+    const bool words = s.state && a.state_len == 3 && gdn_conv_whole_words(a, s, l);
     GDN_UNROLL
     for (uint32_t j = 0; j < 3; j++) win[j] = words ? uint4 { 0, 0, 0, 0 } : gdn_conv_column(a, s, l, j);
     if (words && !s.fresh) gdn_conv_read3(win, s, l);
-    if (words)
-        gdn_conv_write3(a, win, s, l);
-    else
-        gdn_conv_write_state(a, s, l);
+    if (a.keep_rows) gdn_cp_async_wait<0>();
+    gdn_conv_write4(a, win, tile, s, l);
 }
 
 /* One row: h holds the three before it, and moves on. */
@@ -218,7 +217,7 @@ causal_conv1d(const gdn_bf16 *x, const void *weight, const void *bias, gdn_bf16 
         l.out += l.c0;
     }
     const bool aligned = gdn_aligned16(x) && gdn_aligned16(weight) && gdn_aligned16(out) && (channels | x_stride | out_stride) % 8 == 0;
-    __shared__ uint4 tile[GDN_CONV_TOKENS][GDN_CONV_BLOCK];
+    __shared__ uint4 tile[GDN_CONV_TOKENS + 3][GDN_CONV_BLOCK]; /* and three columns of the state */
     conv_tile<false>(a, l, blockIdx.x / blocks, aligned, &tile[0][threadIdx.x]);
 }
 
@@ -255,6 +254,6 @@ conv_silu_split_l2norm(const gdn_bf16 *x, const void *weight, const void *bias, 
     }
     const bool aligned = gdn_aligned16(x) && gdn_aligned16(weight) && gdn_aligned16(out_q) && gdn_aligned16(out_k) &&
                          gdn_aligned16(out_v) && (x_stride | k_dim | v_channels | q_stride | k_stride | v_stride) % 8 == 0;
-    __shared__ uint4 tile[GDN_CONV_TOKENS][GDN_CONV_BLOCK];
+    __shared__ uint4 tile[GDN_CONV_TOKENS + 3][GDN_CONV_BLOCK]; /* and three columns of the state */
     conv_tile<true>(a, l, blockIdx.x / blocks, aligned, &tile[0][threadIdx.x]);
 }

@@ -18,7 +18,7 @@ struct gdn_norm {
     gdn_bf16 *out;
     uint32_t rows, dim, x_stride, z_stride, heads;
     float eps, inv_dim;
-    bool sigmoid, weight_f32, dense_x, dense_z;
+    bool sigmoid, weight_f32, wide_w, dense_x, dense_z;
 };
 
 /* Where row r begins in x or z; rows one after another need no division. */
@@ -28,6 +28,10 @@ GDN_DEVICE uint64_t row_at(const gdn_norm &a, uint32_t r, uint32_t stride, bool 
 }
 
 GDN_DEVICE void weights(float (&w)[8], const gdn_norm &a, uint32_t i0, uint32_t n) {
+    if (a.wide_w && n >= 8) {
+        gdn_unpack8(w, gdn_ld16_ro(static_cast<const gdn_bf16 *>(a.w) + i0));
+        return;
+    }
     GDN_UNROLL
     for (uint32_t i = 0; i < 8; i++) w[i] = i < n ? gdn_weight(a.w, a.weight_f32, i0 + i) : 0;
 }
@@ -116,6 +120,7 @@ gated_rmsnorm(const gdn_bf16 *x, const gdn_bf16 *z, const void *w, gdn_bf16 *out
                          gdn_div(1.0f, (float)dim),
                          act == 2,
                          weight_f32 != 0,
+                         !weight_f32 && gdn_aligned16(w),
                          x_stride == group,
                          z_stride == group };
     const bool aligned = gdn_aligned16(x) && gdn_aligned16(z) && gdn_aligned16(out) && (dim | x_stride | z_stride) % 8 == 0;

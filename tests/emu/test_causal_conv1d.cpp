@@ -96,6 +96,10 @@ static void states(emu::check &c) {
                 conv_case p = with(plain(n), { 4, 4, 4, 4, 4, 4 }, 0);
                 p.extra = 4, p.keep = keep, p.accepted = { 0, 1, 2, 3, 4, 2 }, p.fresh = { 0, 0, 0, 0, 0, 1 };
                 p.run(b, keep ? "kept rows" : "rows taken");
+                p.slot_pad = 1; /* odd state addresses under aligned rows */
+                p.run(b, keep ? "kept rows, odd slots" : "rows taken, odd slots");
+                p.slot_pad = 0, p.len.assign(6, 20), p.extra = 21;
+                p.run(b, keep ? "more kept rows than a tile" : "two tiles, a wide state");
                 conv_case v = with(fused(1, 2, 32, 32), { 1, 4, 0, 2, 0 }, 32);
                 v.extra = 4, v.keep = keep, v.accepted = { 4, 0, 3, 1, 0 }, v.slots = { 0, 6, 2, -1, 4 };
                 v.run(b, "packed verify");
