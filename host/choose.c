@@ -1,4 +1,5 @@
 /* choose.c - from what the caller asked for (a name, a path, auto, nothing) to a loaded plugin and its backend. */
+#include "cuda_backend.h"
 #include "host_internal.h"
 
 #include <stdlib.h>
@@ -18,39 +19,88 @@ static const char *asked(const gdn_options *opt, const gdn__env *env) {
     return name && *name ? name : "auto";
 }
 
-gdn_status gdn__backend_for(const gdn__plugin *p, const gdn_backend **out, gdn_text *err) {
+gdn_status gdn__backend_for(const gdn__plugin *p, const gdn__log *log, const gdn_backend **out, gdn_text *err) {
+    char why[512] = "";
+    gdn_text reason = { why, sizeof why, 0 };
+    *out = NULL;
     if (!*p->id.archs) {
         *out = gdn__host_backend();
         return GDN_OK;
     }
-    gdn__text_set(err, "target '%s' needs a GPU (%s), and this libgdn carries no GPU backend", p->id.target, p->id.archs);
-    return GDN_E_NODRIVER;
+    const gdn_status st = gdn__cuda_backend_open(log, gdn__env_shared(), out, &reason);
+    if (st != GDN_OK) gdn__text_set(err, "target '%s' needs a GPU (%s): %s", p->id.target, p->id.archs, why);
+    return st;
+}
+
+void gdn__backend_drop(const gdn_backend *backend) {
+    if (backend && backend != gdn__host_backend()) gdn__cuda_backend_close(backend);
+}
+
+/* The devices that are there; without a driver there are none, and `why` says so. */
+typedef struct devices {
+    gdn_device list[16];
+    uint32_t n;
+    char why[256];
+} devices;
+
+static void find_devices(devices *d) {
+    gdn_text text = { d->why, sizeof d->why, 0 };
+    d->n = 0;
+    d->why[0] = 0;
+    if (gdn__cuda_probe(d->list, (uint32_t)(sizeof d->list / sizeof *d->list), &d->n, &text) != GDN_OK)
+        d->n = 0;
+    else if (d->n == 0)
+        gdn__text_set(&text, "the driver sees no GPU");
+    if (d->n > sizeof d->list / sizeof *d->list) d->n = (uint32_t)(sizeof d->list / sizeof *d->list);
+}
+
+/* auto takes a GPU target only for the very devices that it is made for; by name its portable kernels may run on others. */
+static bool fits(const gdn__plugin *p, const gdn_device *d, bool by_name) {
+    return gdn__arch_fits(p->id.archs, d->cc_major, d->cc_minor) || (by_name && (p->id.flags & GDN_F_PORTABLE) && d->cc_major >= 8);
+}
+
+static bool has_device(const gdn__plugin *p, const devices *d, int32_t ordinal) {
+    if (!*p->id.archs) return true;
+    return ordinal >= 0 && (uint32_t)ordinal < d->n && fits(p, &d->list[ordinal], false);
+}
+
+gdn_status gdn__device_for(const gdn__plugin *p, gdn_text *why) {
+    devices d;
+    if (!*p->id.archs) return GDN_OK;
+    find_devices(&d);
+    for (uint32_t i = 0; i < d.n; i++)
+        if (fits(p, &d.list[i], true)) return GDN_OK;
+    gdn__text_set(why, "target '%s' needs a GPU (%s): %s", p->id.target, p->id.archs, d.n ? "no device of its kind" : d.why);
+    return d.n ? GDN_E_ARCH : GDN_E_NODRIVER;
 }
 
 /* The best target whose plugin loads and whose device is there. One line says what was taken and why not the others. */
-static gdn_status take_auto(const gdn__places *places, const gdn__log *log, gdn__plugin *out, gdn_text *err) {
+static gdn_status take_auto(const gdn__places *places, const gdn_options *opt, const gdn__log *log, gdn__plugin *out, gdn_text *err) {
     char skipped[1024] = "";
     gdn_text why = { skipped, sizeof skipped, 0 };
+    devices d;
+    bool portable = false;
+    find_devices(&d);
     for (size_t i = 0; gdn__known_targets[i]; i++) {
         const char *name = gdn__known_targets[i];
         char reason[2048] = "";
         gdn_text text = { reason, sizeof reason, 0 };
-        const gdn_backend *backend;
         gdn_status st = gdn__plugin_find(places, name, out, log, &text);
         const bool found = st == GDN_OK;
-        if (found) st = gdn__backend_for(out, &backend, &text);
-        if (st == GDN_OK) {
-            gdn__log_line(log, GDN_LOG_INFO, "loader", "auto took %s%s%s", name, why.len ? ": " : "", skipped);
+        if (found && has_device(out, &d, opt->ordinal)) {
+            gdn__log_line(log, GDN_LOG_INFO, "loader", "auto took %s%s%s%s", name, why.len ? ": " : "", skipped,
+                          portable ? "; gb10's portable kernels could be asked for by name on this GPU" : "");
             return GDN_OK;
         }
+        if (found && d.n && fits(out, &d.list[0], true)) portable = true;
         if (found) gdn__plugin_retire(out, false);
         if (!gdn__known_targets[i + 1]) { /* the last one: its whole reason is the answer */
             gdn__text_set(err, "auto found no target; %s%s%s", skipped, why.len ? "; " : "", reason);
-            return st;
+            return found ? GDN_E_NOTARGET : st;
         }
         gdn__text_add(&why, "%s%s: %s", why.len ? ", " : "", name,
-                      st == GDN_E_NOTARGET   ? "no plugin here"
-                      : st == GDN_E_NODRIVER ? "no device (this libgdn carries no GPU backend)"
+                      found                  ? (d.n ? "no device of its kind" : d.why)
+                      : st == GDN_E_NOTARGET ? "no plugin here"
                                              : "its plugin was refused");
     }
     return GDN_E_NOTARGET;
@@ -76,7 +126,7 @@ static gdn_status take(const char *name, const gdn_options *opt, const gdn__env 
     }
     gdn_status st = gdn__places_list(env, opt->plugin_path, &places, err);
     if (st != GDN_OK) return st;
-    st = strcmp(name, "auto") != 0 ? gdn__plugin_find(&places, name, out, log, err) : take_auto(&places, log, out, err);
+    st = strcmp(name, "auto") != 0 ? gdn__plugin_find(&places, name, out, log, err) : take_auto(&places, opt, log, out, err);
     gdn__places_free(&places);
     return st;
 }

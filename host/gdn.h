@@ -49,6 +49,9 @@ typedef struct gdn_setting {
 /* [any] One finished line; severity GDN_LOG_*. The strings live for the call. */
 typedef void (*gdn_log_fn)(void *user, uint32_t severity, const char *area, const char *msg);
 
+/* gdn_options.flags */
+enum { GDN_OPEN_DRY = 1 /* load and negotiate only, open no device: gdn_describe and gdn_route_for work, plans and memory do not */ };
+
 typedef struct gdn_options {
     uint32_t struct_size;
     int32_t ordinal;         /* device; 0                                                                        */
@@ -59,9 +62,12 @@ typedef struct gdn_options {
     void *log_user;
     const gdn_setting *settings;
     uint32_t n_settings;
-    uint32_t log_level;      /* highest severity wanted, GDN_LOG_*; 0: GDN_LOG_INFO                              */
+    uint32_t log_level; /* highest severity wanted, GDN_LOG_*; 0: GDN_LOG_INFO                              */
+    uint32_t flags;     /* GDN_OPEN_*; unknown bits are refused                                             */
+    uint32_t pad_;      /* 0 */
 } gdn_options;
-#define GDN_OPTIONS_INIT { (uint32_t)sizeof(gdn_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define GDN_OPTIONS_INIT                                                                                                                   \
+    { (uint32_t)sizeof(gdn_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* [any] Opens a target. On failure *out is NULL and err (may be NULL) names the reason and the places tried. */
 GDN_API gdn_status gdn_open(const gdn_options *opt, gdn **out, gdn_text *err);
@@ -72,9 +78,9 @@ GDN_API void gdn_close(gdn *g);
 typedef struct gdn_info {
     uint32_t struct_size;
     uint32_t abi_major, abi_minor;
-    uint32_t generation;     /* 1 at open, +1 for every swap */
-    const char *target;      /* "cpu" */
-    const char *path;        /* the file that was loaded     */
+    uint32_t generation; /* 1 at open, +1 for every swap */
+    const char *target;  /* "cpu" */
+    const char *path;    /* the file that was loaded     */
     const char *version, *build_id, *sanitizer, *archs;
     uint64_t flags;
     gdn_device device;
@@ -83,7 +89,7 @@ GDN_API gdn_status gdn_describe(const gdn *g, gdn_info *out); /* [any] */
 
 /* [ctx] Makes a plan for the shape's maxima. stream: see gdn_plugin.h. GDN_REFUSED and GDN_ABSENT: *out NULL, err says why. */
 GDN_API gdn_status gdn_plan_make(gdn *g, const gdn_shape *shape, void *stream, gdn_hplan **out, gdn_text *err);
-GDN_API void gdn_plan_free(gdn_hplan *plan);                                     /* [ctx] NULL is ignored */
+GDN_API void gdn_plan_free(gdn_hplan *plan);                                       /* [ctx] NULL is ignored */
 GDN_API gdn_status gdn_launch(const gdn_hplan *plan, const gdn_launch_args *args); /* [any] capture-safe, no lock */
 GDN_API gdn_status gdn_explain(const gdn_hplan *plan, uint32_t n_u32, const uint32_t *u32, gdn_route *out); /* [any] */
 /* [any] What would run for a shape, without a plan; sm_count 0: the device's, or not known. */
@@ -103,14 +109,14 @@ GDN_API gdn_status gdn_sync(gdn *g, void *stream);
 /* ---- levers: every value with its source and place ---- */
 typedef struct gdn_lever_info {
     uint32_t struct_size;
-    uint32_t source;      /* GDN_FROM_*                                             */
+    uint32_t source; /* GDN_FROM_*                                             */
     const char *key;
-    const char *value;    /* NULL: unset                                            */
-    const char *where;    /* "built in", "hopper.ini:12", "METRALE_GDN_PIPE", "api"  */
-    const char *env;      /* environment variable                                   */
-    const char *grammar;  /* "toggle", "presence", "exact string", "strict"         */
+    const char *value;   /* NULL: unset                                            */
+    const char *where;   /* "built in", "hopper.ini:12", "METRALE_GDN_PIPE", "api"  */
+    const char *env;     /* environment variable                                   */
+    const char *grammar; /* "toggle", "presence", "exact string", "strict"         */
     const char *meaning;
-    const char *builtin;  /* value without any file; NULL: unset                    */
+    const char *builtin; /* value without any file; NULL: unset                    */
 } gdn_lever_info;
 /* [any] Reads the levers of a target as gdn_open would; index 0.. until GDN_ABSENT. The set is owned by the caller. */
 typedef struct gdn_lever_set gdn_lever_set;
@@ -121,7 +127,7 @@ GDN_API void gdn_levers_free(gdn_lever_set *set);
 /* ---- what could be opened ---- */
 typedef struct gdn_target_info {
     uint32_t struct_size;
-    int32_t status;        /* GDN_OK: usable; else why not */
+    int32_t status; /* GDN_OK: usable; else why not */
     const char *target, *path, *version, *build_id, *archs, *reason;
     uint32_t abi_major, abi_minor;
 } gdn_target_info;

@@ -27,7 +27,7 @@ static gdn_status lent_lever(void *user, const char *key, gdn_lever *out) {
 /* The device that is asked for, before the plugin opens it. */
 static gdn_status find_device(gdn__generation *gen, gdn_text *err) {
     uint32_t n = 0;
-    gdn_status st = gdn__backend_for(&gen->plugin, &gen->backend, err);
+    gdn_status st = gdn__backend_for(&gen->plugin, &gen->log, &gen->backend, err);
     if (st != GDN_OK) return st;
     st = gen->backend->device_count(gen->backend->user, &n);
     if (st == GDN_OK && (gen->ordinal < 0 || (uint32_t)gen->ordinal >= n)) {
@@ -41,7 +41,7 @@ static gdn_status find_device(gdn__generation *gen, gdn_text *err) {
 }
 
 static gdn_status start(gdn__generation *gen, gdn_text *err) {
-    gdn_status st = find_device(gen, err);
+    gdn_status st = gen->dry ? GDN_OK : find_device(gen, err);
     if (st != GDN_OK) return st;
     gen->host = (gdn_host) { .struct_size = (uint32_t)sizeof gen->host,
                              .abi_minor = GDN_ABI_MINOR,
@@ -50,6 +50,7 @@ static gdn_status start(gdn__generation *gen, gdn_text *err) {
                              .lever = lent_lever,
                              .once = gdn__once,
                              .backend = gen->backend };
+    if (gen->dry) return GDN_OK;
     gdn__text_set(err, "%s", "");
     gen->plugin.begun = true;
     st = gen->plugin.ops.init(&gen->host, gen->ordinal, &gen->ctx, err);
@@ -64,7 +65,7 @@ static gdn_status start(gdn__generation *gen, gdn_text *err) {
     return st < 0 || st == GDN_OK ? st : GDN_E_INTERNAL; /* init has nothing to decline */
 }
 
-gdn_status gdn__generation_make(gdn__plugin *plugin, gdn_lever_set *levers, const gdn__log *log, int32_t ordinal, bool keep,
+gdn_status gdn__generation_make(gdn__plugin *plugin, gdn_lever_set *levers, const gdn__log *log, const gdn_options *opt, bool keep,
                                 uint32_t number, gdn__generation **out, gdn_text *err) {
     gdn__generation *gen = gdn__alloc(sizeof *gen);
     *out = NULL;
@@ -79,7 +80,8 @@ gdn_status gdn__generation_make(gdn__plugin *plugin, gdn_lever_set *levers, cons
     gen->plugin = *plugin;
     gen->levers = levers;
     gen->log = *log;
-    gen->ordinal = ordinal;
+    gen->ordinal = opt->ordinal;
+    gen->dry = opt->flags & GDN_OPEN_DRY;
     gen->keep_loaded = keep;
     *plugin = (gdn__plugin) { 0 };
     const gdn_status st = start(gen, err);
@@ -100,6 +102,7 @@ void gdn__generation_unref(gdn__generation *gen) {
     if (atomic_fetch_sub_explicit(&gen->refs, 1, memory_order_acq_rel) != 1) return;
     if (gen->ctx) gen->plugin.ops.fini(gen->ctx);
     gdn__plugin_retire(&gen->plugin, gen->keep_loaded);
+    gdn__backend_drop(gen->backend); /* after the plugin that it was lent to */
     gdn_levers_free(gen->levers);
     free(gen);
 }

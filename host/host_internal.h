@@ -150,7 +150,11 @@ void gdn__plugin_retire(gdn__plugin *p, bool keep);
 
 /* ---- choose.c ---- */
 extern const char *const gdn__known_targets[]; /* in the order auto prefers them, NULL at the end */
-gdn_status gdn__backend_for(const gdn__plugin *p, const gdn_backend **out, gdn_text *err);
+/* host memory for a plugin without architectures, else the CUDA driver; given back with gdn__backend_drop. */
+gdn_status gdn__backend_for(const gdn__plugin *p, const gdn__log *log, const gdn_backend **out, gdn_text *err);
+void gdn__backend_drop(const gdn_backend *backend); /* NULL is ignored */
+/* Is there a device for the plugin, without opening one? */
+gdn_status gdn__device_for(const gdn__plugin *p, gdn_text *why);
 gdn_status gdn__choose(const gdn_options *opt, const gdn__env *env, const gdn__log *log, gdn__plugin *out, gdn_text *err);
 /* Only the name; the caller frees it. */
 gdn_status gdn__choose_name(const gdn_options *opt, const gdn__env *env, const gdn__log *log, char **out, gdn_text *err);
@@ -171,9 +175,10 @@ typedef struct gdn__generation {
     gdn__log log;
     int32_t ordinal;
     bool keep_loaded;
+    bool dry; /* no device, no context: routes only */
 } gdn__generation;
 /* Takes over *plugin and *levers, also on failure. */
-gdn_status gdn__generation_make(gdn__plugin *plugin, gdn_lever_set *levers, const gdn__log *log, int32_t ordinal, bool keep,
+gdn_status gdn__generation_make(gdn__plugin *plugin, gdn_lever_set *levers, const gdn__log *log, const gdn_options *opt, bool keep,
                                 uint32_t number, gdn__generation **out, gdn_text *err);
 void gdn__generation_ref(gdn__generation *gen);
 void gdn__generation_unref(gdn__generation *gen); /* the last one ends the context and retires the plugin */

@@ -32,6 +32,10 @@ gdn_status gdn_plan_make(gdn *g, const gdn_shape *shape, void *stream, gdn_hplan
     gdn_status st = check_shape(shape, err);
     if (st != GDN_OK) return st;
     gdn__generation *gen = g->gen;
+    if (gen->dry) {
+        gdn__text_set(err, "gdn_plan_make: target '%s' was opened with GDN_OPEN_DRY: it has no device", gen->plugin.id.target);
+        return GDN_E_ARG;
+    }
     gdn_hplan *plan = gdn__alloc(sizeof *plan);
     if (!plan) {
         gdn__text_set(err, "%s", gdn_status_text(GDN_E_NOMEM));
@@ -111,6 +115,6 @@ gdn_status gdn_route_for(gdn *g, uint32_t sm_count, const gdn_shape *shape, uint
 gdn_status gdn_counters(const gdn *g, gdn_counter *out, uint32_t cap, uint32_t *n) {
     if (!g || !n || (cap && !out)) return GDN_E_ARG;
     *n = 0;
-    if (!g->gen->plugin.ops.counters) return GDN_ABSENT;
+    if (!g->gen->plugin.ops.counters || g->gen->dry) return GDN_ABSENT;
     return g->gen->plugin.ops.counters(g->gen->ctx, out, cap, n);
 }

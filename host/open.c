@@ -22,6 +22,10 @@ gdn_status gdn__options_read(const gdn_options *opt, gdn_options *out, gdn_text 
         gdn__text_set(err, "gdn_options.log_level is %u, the highest is %u", (unsigned)out->log_level, (unsigned)GDN_LOG_DEBUG);
         return GDN_E_ARG;
     }
+    if (out->flags & ~(uint32_t)GDN_OPEN_DRY) {
+        gdn__text_set(err, "gdn_options.flags has unknown bits: 0x%x", (unsigned)(out->flags & ~(uint32_t)GDN_OPEN_DRY));
+        return GDN_E_ARG;
+    }
     return GDN_OK;
 }
 
@@ -64,7 +68,7 @@ gdn_status gdn_open(const gdn_options *opt, gdn **out, gdn_text *err) {
     st = gdn__choose(&o, env, &log, &plugin, err);
     if (st == GDN_OK) st = gdn__conf_find(env, plugin.id.target, o.conf, &conf, &log, err);
     if (st == GDN_OK) st = gdn__levers_resolve(env, &conf, o.settings, o.n_settings, &log, &levers, err);
-    if (st == GDN_OK) st = gdn__generation_make(&plugin, levers, &log, o.ordinal, keep, 1, &gen, err);
+    if (st == GDN_OK) st = gdn__generation_make(&plugin, levers, &log, &o, keep, 1, &gen, err);
     if (st != GDN_OK) {
         gdn__plugin_retire(&plugin, keep); /* nothing to do when the generation took it */
         free(g);

@@ -51,11 +51,10 @@ static bool scan(name_list *l, const gdn__places *places) {
 
 static void tell(const char *name, gdn_status st, gdn__plugin *p, const char *reason, void (*each)(void *, const gdn_target_info *),
                  void *user) {
-    const gdn_backend *backend;
     char why[512];
     gdn_text text = { why, sizeof why, 0 };
     const bool loaded = st == GDN_OK;
-    if (loaded && (st = gdn__backend_for(p, &backend, &text)) != GDN_OK) reason = why;
+    if (loaded && (st = gdn__device_for(p, &text)) != GDN_OK) reason = why;
     const gdn_target_info info = { .struct_size = (uint32_t)sizeof info,
                                    .status = st,
                                    .target = loaded ? p->id.target : name,

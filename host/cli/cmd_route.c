@@ -198,7 +198,10 @@ static int ask(const cli_common *c, request *r, uint32_t sm_count, uint32_t n_u3
     gdn_text err = { why, sizeof why, 0 };
     gdn_route route = { .struct_size = (uint32_t)sizeof route };
     gdn_info info = { .struct_size = (uint32_t)sizeof info };
-    gdn *g = cli_open(c);
+    cli_common dry = *c; /* the answer needs no device */
+    dry.open.flags |= GDN_OPEN_DRY;
+    dry.open.settings = dry.settings;
+    gdn *g = cli_open(&dry);
     if (!g) return CLI_NO;
     r->value.base.struct_size = r->shape->size;
     r->value.base.op = r->shape->op;

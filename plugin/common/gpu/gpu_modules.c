@@ -139,7 +139,8 @@ gdn_status gpu_variant_entry(gdn_ctx *ctx, uint32_t entry, const char *define, v
         ctx->variants++; /* a failure is remembered too: it is not compiled again at every plan */
     }
     if (!v->handle) return v->status ? v->status : GDN_E_LOAD;
-    return b->function(b->user, v->handle, entries[entry].name, out);
+    const gdn_status st = b->function(b->user, v->handle, entries[entry].name, out);
+    return st ? gdn__fail(err, st, "%s: entry %s is missing (%s)", modules[module].file, entries[entry].name, v->define) : st;
 }
 
 uint32_t gpu_present(const gdn_ctx *ctx) {

@@ -45,7 +45,7 @@ static const gdn_plugin identity = {
     .build_id = GDN_BUILD_ID,
     .sanitizer = GDN_SANITIZER_NAME,
     .archs = GPU_TARGET_ARCH,
-    .flags = GDN_F_UNLOADABLE,
+    .flags = GDN_F_UNLOADABLE | GPU_TARGET_FLAGS,
     .ops = &table,
 };
 
