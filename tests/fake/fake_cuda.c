@@ -250,17 +250,19 @@ static int f_cuModuleLoadDataEx(void **module, const void *bytes, unsigned n, in
     *module = m;
     return 0;
 }
-static int unload_error(void) {
-    const int r = state.unload_error;
+static int unload_answer(const char *name) {
+    const int r = begin(name), own = state.unload_error;
     state.unload_error = 0;
-    return r;
+    return r ? r : own;
 }
 static int f_cuModuleUnload(void *module) {
     NEED_CONTEXT();
     NEED_RELAXED();
-    BEGIN("cuModuleUnload");
-    const int r = unload_error();
-    if (r) return r;
+    const int r = unload_answer("cuModuleUnload");
+    if (r) {
+        if (r != 900) drop(module); /* still counted, and nobody will ask again */
+        return r;
+    }
     if (((image *)module)->device != current_device()) state.violations++;
     state.modules--;
     drop(module);
@@ -290,9 +292,11 @@ static int f_cuLibraryGetModule(void **module, void *library) {
 static int f_cuLibraryUnload(void *library) {
     NEED_CONTEXT();
     NEED_RELAXED();
-    BEGIN("cuLibraryUnload");
-    const int r = unload_error();
-    if (r) return r;
+    const int r = unload_answer("cuLibraryUnload");
+    if (r) {
+        if (r != 900) drop(library); /* still counted, and nobody will ask again */
+        return r;
+    }
     if (((image *)library)->device != current_device()) state.violations++;
     state.libraries--;
     drop(library);
