@@ -72,10 +72,11 @@ inline void conv_case::run(emu::bench &b, const char *what, bool wrong_reference
     std::vector<float> w(C * width), bias_of(C, 0.0f);
     for (float &v : w) v = f32_weights ? r.next(-1, 1) : gdn_to_f32(real(r, -1, 1));
     for (float &v : bias_of) v = !bias ? 0 : f32_weights ? r.next(-1, 1) : gdn_to_f32(real(r, -1, 1));
-    auto &w16 = b.input<gdn_bf16>("weight", C * width, [&](size_t i) { return gdn_to_bf16(w[i]); });
-    auto &w32 = b.input<float>("weight f32", C * width, [&](size_t i) { return w[i]; });
-    auto &b16 = b.input<gdn_bf16>("bias", C, [&](size_t i) { return gdn_to_bf16(bias_of[i]); });
-    auto &b32 = b.input<float>("bias f32", C, [&](size_t i) { return bias_of[i]; });
+    auto weights_in = [&](const char *name, const std::vector<float> &v) -> const void * {
+        if (f32_weights) return b.input<float>(name, v.size(), [&](size_t i) { return v[i]; }).p;
+        return b.input<gdn_bf16>(name, v.size(), [&](size_t i) { return gdn_to_bf16(v[i]); }).p;
+    };
+    const void *const weight = weights_in("weight", w), *const bias_p = bias ? weights_in("bias", bias_of) : nullptr;
     auto &state = b.inout<gdn_bf16>("state", shift + n_slots * slot_stride + 1, [&](size_t) { return real(r, -2, 2); });
     for (int32_t k = 0; k < n_slots; k++)
         for (uint32_t e = 0; e < C * state_len; e++) state.p[shift + (uint64_t)k * slot_stride + e] = real(r_state, -2, 2);
@@ -83,11 +84,16 @@ inline void conv_case::run(emu::bench &b, const char *what, bool wrong_reference
         if (!fresh.empty() && fresh[i] && slot_of(i) >= 0)
             for (uint64_t e = 0; e < slot_stride; e++) state.p[shift + (uint64_t)slot_of(i) * slot_stride + e].bits = 0xFFFF;
     const std::vector<gdn_bf16> before(state.p, state.p + state.n);
-    auto &slot_list = b.input<int32_t>("slots", B, [&](size_t i) { return slot_of((uint32_t)i); });
-    auto &fresh_list = b.input<uint8_t>("fresh", B, [&](size_t i) { return fresh.empty() ? (uint8_t)0 : fresh[i]; });
-    auto &acc = b.input<int32_t>("accepted", B, [&](size_t i) { return accepted.empty() ? 0 : accepted[i]; });
-    auto &cu32 = b.input<int32_t>("cu32", B + 1, [&](size_t i) { return (int32_t)at[i]; });
-    auto &cu64 = b.input<int64_t>("cu64", B + 1, [&](size_t i) { return (int64_t)at[i]; });
+    auto list = [&](const char *name,
+                    const auto &v) { /* none: a null pointer */
+                                     using E = typename std::decay_t<decltype(v)>::value_type;
+                                     return v.empty() ? nullptr : (const E *)b.input<E>(name, v.size(), [&](size_t i) { return v[i]; }).p;
+    };
+    const int32_t *const slot_p = list("slots", slots), *const acc_p = list("accepted", accepted);
+    const uint8_t *const fresh_p = list("fresh", fresh);
+    const void *cu = nullptr;
+    if (packed == 64) cu = list("cu64", std::vector<int64_t>(at.begin(), at.end()));
+    if (packed == 32) cu = list("cu32", std::vector<int32_t>(at.begin(), at.end()));
     emu::tensor_of<gdn_bf16> *out[3] = { nullptr, nullptr, nullptr };
     uint32_t stride[3] = { 0, 0, 0 };
     const char *const out_name[3] = { "out", "out_k", "out_v" };
@@ -99,10 +105,6 @@ inline void conv_case::run(emu::bench &b, const char *what, bool wrong_reference
 
     /* ---- launch ---- */
     const uint32_t tokens = (uint32_t)(at[B] - at[0]) + spare, seq_len = packed ? 0 : len[0];
-    const void *weight = f32_weights ? (const void *)w32.p : w16.p, *bias_p = !bias ? nullptr : f32_weights ? (const void *)b32.p : b16.p;
-    const void *cu = packed == 64 ? (const void *)cu64.p : packed ? cu32.p : nullptr;
-    const int32_t *slot_p = slots.empty() ? nullptr : slot_list.p, *acc_p = accepted.empty() ? nullptr : acc.p;
-    const uint8_t *fresh_p = fresh.empty() ? nullptr : fresh_list.p;
     gdn_bf16 *const st = no_state ? nullptr : state.p + shift;
     const uint32_t lanes = fused ? GDN_CONV_FUSED_LANES(nk, k_dim, nv, v_dim) : GDN_CONV1D_LANES(C);
     const uint32_t grid = (uint32_t)GDN_CONV_GRID(tokens, B, lanes);
