@@ -1,6 +1,7 @@
 /* gdn_cluster.cuh - SIZE neighbouring blocks of THREADS threads that read each other's dynamic shared memory (sm_90 and later).
  * A kernel: GDN_KERNEL(THREADS, 1) GDN_CLUSTER_DIMS(SIZE) name(...); the grid is a multiple of SIZE; BYTES of dynamic shared memory.
- * sync() orders shared-memory accesses of all threads of the cluster; no block may return before the last read of its memory.
+ * sync() orders shared-memory accesses of all threads of the cluster. leave() is for the end: no block returns before its neighbours
+ * have read its memory; it orders nothing else, so it does not wait for stores under way.
  *
  * The emulator runs a cluster as ONE block of SIZE * THREADS threads with SIZE * BYTES of shared memory (launch it so, with as many
  * blocks as there are clusters), so a kernel takes its thread, block and barrier from here. */
@@ -18,6 +19,7 @@ template <uint32_t SIZE, uint32_t THREADS, uint32_t BYTES> struct gdn_cluster {
     static unsigned char *memory(unsigned char *dynamic) { return dynamic + (size_t)rank() * BYTES; }
     static void sync_block(EMU_AT) { gdn_bar_sync(1 + rank(), THREADS, at); }
     static void sync(EMU_AT) { gdn_sync_block(at); }
+    static void leave(EMU_AT) { gdn_sync_block(at); }
     static float4 load(const float *own, uint32_t peer) {
         return gdn_ld16f(reinterpret_cast<const unsigned char *>(own) + ((ptrdiff_t)peer - (ptrdiff_t)rank()) * (ptrdiff_t)BYTES);
     }
@@ -36,6 +38,9 @@ template <uint32_t SIZE, uint32_t THREADS, uint32_t BYTES> struct gdn_cluster {
     static __device__ __forceinline__ void sync_block() { gdn_sync_block(); }
     static __device__ __forceinline__ void sync() {
         asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    }
+    static __device__ __forceinline__ void leave() {
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
     }
     /* 16 bytes at the place that `own` has in this block, of block `peer`. */
     static __device__ __forceinline__ float4 load(const float *own, uint32_t peer) {

@@ -2,7 +2,9 @@
 #pragma once
 #include "gdn_wgmma.cuh"
 
-#ifndef GDN_EMU
+#ifdef GDN_EMU
+template <> inline constexpr bool emu::wgmma_size<48> = true;
+#else
 template <> struct gdn__wgmma<48, false> {
     template <int TA, int TB> static __device__ __forceinline__ void ss(float (&d)[48], uint64_t a, uint64_t b, int keep) {
         asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %50, 0;\nwgmma.mma_async.sync.aligned.m64n96k16.f32.bf16.bf16 "

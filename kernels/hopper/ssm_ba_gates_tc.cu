@@ -9,8 +9,8 @@
  *
  * Accuracy. The tensor core cuts off low bits at each step instead of rounding, always towards zero, so its sums are kept short:
  * CHUNK = 32 of k, then an ordinary addition; every FOLD stages that sum goes into a compensated one (hi + lo, no rounding lost);
- * the parts of K are added in the order of their ranks, compensated as well. Deterministic. Not the parent's bytes: the order of
- * additions is another one; measured against f64 the error is the smaller one.
+ * the parts of K are added in the order of their ranks, compensated as well; the gates take the ordinary exp and log. Deterministic. Not
+ * the parent's bytes: the order of additions is another one; measured against f64 the error is the smaller one.
  *
  * Against the parent and its Hopper twin: the rows meet in shared memory instead of in each warp, which turns about 96 passes over
  * A into one, and the arithmetic goes to the tensor cores. */
@@ -24,6 +24,9 @@
 #ifndef GDN_BA_TC_COLUMNS
 #define GDN_BA_TC_COLUMNS 96
 #endif
+#ifndef GDN_BA_TC_PRECISE
+#define GDN_BA_TC_PRECISE 1 /* 0: the parent's fast intrinsics */
+#endif
 
 enum {
     COLUMNS = GDN_BA_TC_COLUMNS,
@@ -36,6 +39,7 @@ enum {
     FOLD = 4,                                           /* stages of ordinary additions */
     GROUP_COLUMNS = ROWS == 64 ? COLUMNS / 2 : COLUMNS, /* of a warpgroup */
     REGS = GROUP_COLUMNS / 2,
+    PRECISE = GDN_BA_TC_PRECISE,
     STAGE_BYTES = (ROWS + COLUMNS) * 128,
     PITCH = COLUMNS + 8, /* floats of a row of partial sums: fragment stores meet no bank twice */
 };
@@ -139,13 +143,13 @@ GDN_DEVICE void finish(const float *part, uint32_t row0, uint32_t M, uint32_t N,
     const uint32_t rank = cluster::rank(), first = ROWS * rank / SPLIT, end = ROWS * (rank + 1) / SPLIT;
     for (uint32_t i = cluster::thread(); i < (end - first) * (COLUMNS / 4); i += THREADS) {
         const uint32_t row = first + i / (COLUMNS / 4), n = i % (COLUMNS / 4) * 4;
-        if (row >= M - row0 || n >= N) continue;
+        if (row0 >= M || row >= M - row0 || n >= N) continue;
         const float4 sum = add_parts(part + row * PITCH + n);
         const float r[4] = { sum.x, sum.y, sum.z, sum.w };
         float *const o = out + (uint64_t)(row0 + row) * gate_stride;
         GDN_UNROLL
         for (uint32_t j = 0; j < 4; j++)
-            if (n + j < N) gdn_store_gate(o, o + nv, r[j], n + j, vpg, A_log, dt_bias);
+            if (n + j < N) gdn_store_gate<PRECISE>(o, o + nv, r[j], n + j, vpg, A_log, dt_bias);
     }
 }
 
@@ -189,5 +193,5 @@ dense_gemm_ba_gates_prefill_tc(const gdn_bf16 *A, const gdn_bf16 *B, const float
     store_part(s, part, group_row + warp % 4 * 16, group_column);
     cluster::sync();
     finish(part, row0, M, N, vheads_per_group ? vheads_per_group : nv, nv, gate_stride, A_log, dt_bias, gate_out);
-    cluster::sync(); /* the neighbours have read this block's part */
+    cluster::leave();
 }

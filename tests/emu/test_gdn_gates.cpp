@@ -95,18 +95,20 @@ static void reported(emu::bench &b) {
     b.expect(std::isnan(gdn_gate_exact(NAN, 0, 0, false)) && std::isnan(gdn_beta_exact(NAN)), "a NaN stays one");
 }
 
-/* The fast form that the projections use: finite everywhere, the same limits. */
+/* The forms that the projections use: finite everywhere, the same limits. */
 static void fast_form(emu::bench &b) {
     unsigned bad = 0, off = 0;
     for (float r : { -3e38f, -1e4f, -200.0f, -88.0f, -20.0f, 0.0f, 20.0f, 88.0f, 200.0f, 3e38f })
         for (float A : { -100.0f, -8.0f, 0.0f, 3.0f, 20.0f, 100.0f, 3e38f })
             for (float dt : { -2.0f, 0.0f, 2.0f }) {
                 const float g = gdn_gate_fast(r, A, dt), y = gdn_beta_fast(r);
-                bad += !(g >= 0 && g <= 1) || !(y >= 0 && y <= 1);
+                const float p = gdn_gate_precise(r, A, dt), z = gdn_beta_precise(r);
+                bad += !(g >= 0 && g <= 1) || !(y >= 0 && y <= 1) || !(p >= 0 && p <= 1) || !(z >= 0 && z <= 1);
                 off += A <= 3 && !(fabsl((long double)g - expl(want_g(r, A, dt))) <= 1e-5L);
+                off += A <= 3 && !(fabsl((long double)p - expl(want_g(r, A, dt))) <= 1e-6L);
             }
-    b.expect(bad == 0, "fast gates are in [0, 1] for every finite input");
-    b.expect(off == 0, "fast gates are near the exact ones");
+    b.expect(bad == 0, "gates are in [0, 1] for every finite input");
+    b.expect(off == 0, "gates are near the exact ones");
     b.expect(gdn_gate_fast(-200, 100, 0) == 1.0f && gdn_beta_fast(-200) == 0.0f, "B86: fast form");
 }
 
