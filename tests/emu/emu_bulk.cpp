@@ -169,37 +169,20 @@ static transfer plain(void *shared, const void *global, uint32_t bytes, place at
     return t;
 }
 
-/* ---- loads: the thread sanitizer sees each as a thread of its own, started by the issue and joined through the mbarrier ---- */
-#ifdef EMU_TSAN
-enum { ENGINES = 16 };
-static struct {
-    void *fibre;
-    char edge;
-} engine[ENGINES];
-static unsigned next_engine;
-#endif
+/* ---- loads ---- */
 static void load_perform(transfer &t) {
-#ifdef EMU_TSAN
-    __tsan_switch_to_fiber(engine[t.engine].fibre, 1);
-    acquire(&engine[t.engine].edge);
-#endif
-    perform(t);
     mbarrier &m = B.mb[t.mbar];
-    release(&m.sync[m.phase & 1]);
-#ifdef EMU_TSAN
-    __tsan_switch_to_fiber(self ? me()->ctx.tsan : B.main.tsan, 1);
-#endif
+    engine_enter(t.engine);
+    perform(t);
+    engine_leave(&m.sync[m.phase & 1]);
     m.tx -= t.bytes;
     mbar_progress(t.mbar);
 }
 static void load_issue(transfer t, uint64_t *bar, place at) {
     t.to_shared = true;
     mbar_of(bar, at, &t.mbar);
-#ifdef EMU_TSAN
-    t.engine = next_engine++ % ENGINES;
-    if (!engine[t.engine].fibre) engine[t.engine].fibre = __tsan_create_fiber(0);
-    release(&engine[t.engine].edge); /* the copy knows what the issuing thread knows */
-#endif
+    release(&me()->issued);
+    t.engine = engine_start(&me()->issued);
     if (B.opt.at_issue) {
         load_perform(t);
         return;
@@ -225,11 +208,18 @@ void tensor_load(void *shared, const tensor &map, const int *coordinate, unsigne
 }
 
 /* ---- stores ---- */
+static void store_perform(const transfer &t, fibre &f) {
+    engine_enter(t.engine);
+    perform(t);
+    engine_leave(&f.finished);
+}
 static void store_issue(transfer t, place at) {
     fibre &f = *me();
     if (f.bulk.open == MAX_STORES) fail("%s:%d: more than %d bulk stores in flight in a thread", at.name(), at.line, (int)MAX_STORES);
+    release(&f.issued);
+    t.engine = engine_start(&f.issued);
     if (B.opt.at_issue) {
-        perform(t);
+        store_perform(t, f);
         t.bytes = 0;
     }
     f.store[f.bulk.open++] = t;
@@ -247,7 +237,8 @@ void bulk_wait(unsigned keep) {
     fibre &f = *me();
     unsigned i;
     while (queue_next(f.bulk, keep, &i))
-        if (f.store[i].bytes) perform(f.store[i]);
+        if (f.store[i].bytes) store_perform(f.store[i], f);
+    acquire(&f.finished);
 }
 
 /* ---- nothing may be left ---- */

@@ -83,13 +83,14 @@ struct transfer { /* a bulk copy, plain or a box of a tensor */
     tensor map;
     int coordinate[3];
     unsigned mbar; /* a load completes `bytes` on it */
-    unsigned engine; /* the thread sanitizer's fibre for it */
+    unsigned engine;
 };
 struct product { /* one wgmma of one warp; head: what all lanes agree on (emu_wgmma.cpp) */
     alignas(16) unsigned char head[64];
     uint32_t a[4][WARP];
     float *d[WARP];
     bool done;
+    unsigned engine;
 };
 
 enum class state : unsigned char { ready, at_bar, at_warp, at_mbar, done };
@@ -102,6 +103,7 @@ struct fibre : thread {
     copy_item *cp_item;
     transfer *store;
     unsigned tests; /* polls without success in a row */
+    char issued, finished;
 };
 struct barrier {
     unsigned expected, arrived, phase, accumulated[2];
@@ -121,6 +123,7 @@ struct warp_state {
     product *item;
     uint64_t history; /* of wgmma steps; the four warps of a warpgroup must agree */
     bool fenced;
+    char issued, finished; /* edges to and from the engines */
 };
 struct block_state {
     fibre *f;
@@ -152,6 +155,12 @@ inline bool running() {
 }
 void yield();                          /* back to the scheduler */
 unsigned random_below(unsigned bound); /* of the schedule's seed */
+
+/* Who does asynchronous work, for the thread sanitizer (emu_engine.cpp): `known` is an edge that the issuers released, `done` one that
+ * the waiters acquire. */
+unsigned engine_start(void *known);
+void engine_enter(unsigned engine);
+void engine_leave(void *done);
 
 bool load_step();           /* performs one bulk load that is still under way; false: there is none */
 void exit_checks(fibre &f); /* nothing of a thread may be in flight when it returns */

@@ -84,8 +84,8 @@ static void deadlock() {
             same++;
         }
         char line[160];
-        snprintf(line, sizeof line, " thread %u (and %u more) waits for %s at %s:%d;", f.index, same - 1, waits_for(f),
-                 f.at.name(), f.at.line);
+        snprintf(line, sizeof line, " thread %u (and %u more) waits for %s at %s:%d;", f.index, same - 1, waits_for(f), f.at.name(),
+                 f.at.line);
         text += line;
     }
     fail("%s", text.c_str());

@@ -126,7 +126,8 @@ static int source_lane(int kind, int operand, int width) {
 }
 uint64_t shuffle(uint32_t mask, uint64_t value, int kind, int operand, int width, place at) {
     if (width < 1 || width > WARP || (width & (width - 1))) fail("%s:%d: shuffle width %d", at.name(), at.line, width);
-    if (!(mask >> self->lane & 1)) fail("%s:%d: the mask %08x of a shuffle lacks the calling lane %u", at.name(), at.line, mask, self->lane);
+    if (!(mask >> self->lane & 1))
+        fail("%s:%d: the mask %08x of a shuffle lacks the calling lane %u", at.name(), at.line, mask, self->lane);
     int src = source_lane(kind, operand, width);
     if (src < 0 || src >= WARP || !(mask >> src & 1))
         fail("%s:%d: shuffle reads lane %d outside its mask %08x", at.name(), at.line, src, mask);

@@ -60,6 +60,11 @@ static void product_perform(const product &x, unsigned warp) {
 static warp_state &my_warp() {
     return B.w[me()->warp];
 }
+static void product_run(product &x, warp_state &w) {
+    engine_enter(x.engine);
+    product_perform(x, me()->warp);
+    engine_leave(&w.finished);
+}
 static void note(uint64_t step) {
     warp_state &w = my_warp();
     w.history = (w.history ^ step) * 1099511628211ull + 1;
@@ -79,7 +84,8 @@ static void issue(group &g) {
         x.d[l] = in.d;
     }
     x.done = B.opt.at_issue;
-    if (x.done) product_perform(x, me()->warp);
+    x.engine = engine_start(&w.issued);
+    if (x.done) product_run(x, w);
     note((uint64_t)g.line << 16 | (unsigned)p.regs);
 }
 void wgmma(float *d, int regs, const uint32_t *a, const tile *a_tile, const tile &b, bool f16, bool keep, place at) {
@@ -103,6 +109,7 @@ void wgmma(float *d, int regs, const uint32_t *a, const tile *a_tile, const tile
         in.a_leading = a_tile->leading;
         in.a_transposed = a_tile->transposed;
     }
+    release(&my_warp().issued);
     warp_leave(warp_arrive(0xffffffffu, KIND_WGMMA + f16, at, &in, sizeof in, issue));
 }
 
@@ -119,7 +126,7 @@ static void finish_wait(group &g) {
     unsigned keep, i;
     copy(&keep, &g.in[0], sizeof keep);
     while (queue_next(w.products, keep, &i))
-        if (!w.item[i].done) product_perform(w.item[i], me()->warp);
+        if (!w.item[i].done) product_run(w.item[i], w);
     note((uint64_t)g.line << 16 | 0xE000 | keep);
 }
 void wgmma_fence(place at) {
@@ -130,6 +137,7 @@ void wgmma_commit(place at) {
 }
 void wgmma_wait(unsigned keep, place at) {
     warp_leave(warp_arrive(0xffffffffu, KIND_WG_STEP + 2, at, &keep, sizeof keep, finish_wait));
+    acquire(&my_warp().finished);
 }
 void set_registers(int n, place at) {
     if (n < 24 || n > 256 || n % 8) fail("%s:%d: setmaxnreg %d (a multiple of 8, 24 to 256)", at.name(), at.line, n);

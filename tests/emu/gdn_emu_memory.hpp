@@ -4,7 +4,8 @@
 
 namespace emu {
 template <class V> const V &aligned(const void *p, place at) {
-    if (reinterpret_cast<uintptr_t>(p) % sizeof(V)) fail("%s:%d: a %zu-byte access at an address that is not %zu-byte aligned", at.name(), at.line, sizeof(V), sizeof(V));
+    if (reinterpret_cast<uintptr_t>(p) % sizeof(V))
+        fail("%s:%d: a %zu-byte access at an address that is not %zu-byte aligned", at.name(), at.line, sizeof(V), sizeof(V));
     return *static_cast<const V *>(p);
 }
 template <class V> void put(void *p, const V &v, place at) {

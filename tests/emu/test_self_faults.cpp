@@ -1,6 +1,7 @@
 /* test_self_faults.cpp - the emulator must catch each planted fault, and pass its right twin. A fault runs in a child process under
  * every schedule; what it leaves behind (a message of the emulator, bytes that depend on the schedule or are wrong, a report of a
- * sanitizer) is the verdict. Which of them must catch what in which build is the table. */
+ * sanitizer) is the verdict; which of them must catch what in which build stands with each. Messages that do not depend on the build
+ * are not asked for again under the thread sanitizer. The parent launches nothing: a fork with fibres alive would mute that one. */
 #include "emu_check.hpp"
 #include "self_hopper.cuh"
 #include "self_kernels.cuh"
@@ -48,7 +49,8 @@ static int in_child(const kernel_case &k) {
             return 0;
         }
         const std::string now(static_cast<char *>(k.out), k.bytes);
-        if (first.empty()) first = now;
+        if (first.empty())
+            first = now;
         else if (now != first) {
             printf("BYTES differ under `%s`\n", s.name);
             return 0;
@@ -82,7 +84,7 @@ static bool holds(const std::string &seen, const char *text) {
     return seen.find(text) != std::string::npos;
 }
 static std::string short_form(const std::string &seen) {
-    const char *mark[] = { "ERROR", "BYTES", "WARNING: ThreadSanitizer: data race", "ERROR: AddressSanitizer", "runtime error" };
+    const char *mark[] = { "WARNING: ThreadSanitizer: data race", "ERROR: AddressSanitizer", "ERROR ", "BYTES", "runtime error" };
     for (const char *m : mark) {
         const size_t i = seen.find(m);
         if (i != std::string::npos) return seen.substr(i, std::min(seen.find('\n', i) - i, (size_t)150));
@@ -91,10 +93,10 @@ static std::string short_form(const std::string &seen) {
 }
 
 enum verdict {
-    NO = 0,     /* this build does not promise it */
-    BYTES = 1,  /* bytes that depend on the schedule */
-    NAMED = 2,  /* the emulator's own message, holding `text` */
-    RACE = 4,   /* a report of the thread sanitizer */
+    NO = 0,       /* this build does not promise it */
+    BYTES = 1,    /* bytes that depend on the schedule */
+    NAMED = 2,    /* the emulator's own message, holding `text` */
+    RACE = 4,     /* a report of the thread sanitizer */
     SANITIZER = 8 /* a report of the address or undefined-behaviour sanitizer */
 };
 struct expectation {
@@ -142,7 +144,7 @@ static void races(emu::bench &b) {
     fault(b, "__syncwarp before the next write removed", warp([&] { self_warp<2>(w.p, v.p); }), { BYTES, BYTES, RACE, "" });
     fault(b, "barrier after cp.async's wait removed", stages([&] { self_stages<1>(y.p, u.p, 5); }), { BYTES, BYTES, RACE, "" });
     fault(b, "barrier before the stage is refilled removed", stages([&] { self_stages<2>(y.p, u.p, 5); }), { BYTES, BYTES, RACE, "" });
-    fault(b, "cp.async's wait removed", stages([&] { self_stages<3>(y.p, u.p, 5); }), { NAMED, NAMED, NAMED, "cp.async still in flight" });
+    fault(b, "cp.async's wait removed", stages([&] { self_stages<3>(y.p, u.p, 5); }), { NAMED, NAMED, NO, "cp.async still in flight" });
 }
 
 static void bounds(emu::bench &b) {
@@ -156,11 +158,12 @@ static void bounds(emu::bench &b) {
     right(b, "through shared memory", shared([&] { self_shared<0>(x.p, o.p); }));
     right(b, "aligned loads", align([&] { self_align<0>(a.p, o.p); }));
     const int any = NAMED | SANITIZER;
-    fault(b, "read one past the end", copy([&] { self_copy<1>(x.p, o.p, 1000); }), { NAMED, any, NAMED, "0 bytes past the end of `x`" });
-    fault(b, "write one past the end", copy([&] { self_copy<2>(x.p, o.p, 1000); }), { NAMED, any, NAMED, "0 bytes past the end of `o`" });
-    fault(b, "past dynamic shared memory", shared([&] { self_shared<1>(x.p, o.p); }), { NAMED, any, NAMED, "past the end of `dynamic shared memory`" });
+    fault(b, "read one past the end", copy([&] { self_copy<1>(x.p, o.p, 1000); }), { NAMED, any, NO, "0 bytes past the end of `x`" });
+    fault(b, "write one past the end", copy([&] { self_copy<2>(x.p, o.p, 1000); }), { NAMED, any, NO, "0 bytes past the end of `o`" });
+    fault(b, "past dynamic shared memory", shared([&] { self_shared<1>(x.p, o.p); }),
+          { NAMED, any, NO, "past the end of `dynamic shared memory`" });
     fault(b, "past static shared memory", shared([&] { self_shared<2>(x.p, o.p); }), { NO, SANITIZER, NO, "" });
-    fault(b, "16-byte load at a 4-byte address", align([&] { self_align<1>(a.p, o.p); }), { NAMED, NAMED, NAMED, "not 16-byte aligned" });
+    fault(b, "16-byte load at a 4-byte address", align([&] { self_align<1>(a.p, o.p); }), { NAMED, NAMED, NO, "not 16-byte aligned" });
 }
 
 static void agreement(emu::bench &b) {
@@ -168,9 +171,7 @@ static void agreement(emu::bench &b) {
     auto &o = b.output<float>("o", 256);
     auto block = [&](std::function<void()> f) { return kernel_case { 1, 256, 512, {}, f, o.p, 512 }; };
     auto warp = [&](std::function<void()> f) { return kernel_case { 1, 32, 0, {}, f, o.p, 128 }; };
-    auto bytes = [&](kernel_case k, const char *text) {
-        fault(b, text, k, { NAMED, NAMED, NAMED, text });
-    };
+    auto bytes = [&](kernel_case k, const char *text) { fault(b, text, k, { NAMED, NAMED, NO, text }); };
     right(b, "barrier", block([&] { self_barrier<0>(o.p); }));
     right(b, "shuffle", warp([&] { self_shuffle<0>(x.p, o.p); }));
     right(b, "named barrier", block([&] { self_named<0>(x.p, o.p); }));
@@ -188,12 +189,15 @@ static void bulk(emu::bench &b) {
     auto &o = b.output<uint32_t>("o", 128);
     auto ring = [&](std::function<void()> f) { return kernel_case { 1, 160, SELF_STAGES * SELF_TILE, aligned(), f, o.p, 512 }; };
     right(b, "ring", ring([&] { self_ring<0>(x.p, o.p, 5); }));
-    fault(b, "full stage not waited for", ring([&] { self_ring<1>(x.p, o.p, 5); }), { BYTES | NAMED, BYTES | NAMED, RACE | NAMED, "waits for an mbarrier" });
-    fault(b, "empty stage not waited for", ring([&] { self_ring<2>(x.p, o.p, 5); }), { BYTES | NAMED, BYTES | NAMED, RACE | NAMED, "one arrival too many" });
-    fault(b, "stage never freed", ring([&] { self_ring<3>(x.p, o.p, 5); }), { NAMED, NAMED, NAMED, "waits for an mbarrier" });
-    fault(b, "too few bytes announced", ring([&] { self_ring<4>(x.p, o.p, 5); }), { NAMED, NAMED, NAMED, "waits for an mbarrier" });
-    fault(b, "mbarrier not initialised", ring([&] { self_ring<5>(x.p, o.p, 5); }), { NAMED, NAMED, NAMED, "never initialised" });
-    fault(b, "loads in flight at the end", ring([&] { self_ring<6>(x.p, o.p, 2); }), { BYTES | NAMED, BYTES | NAMED, RACE | NAMED, "in flight when the block ends" });
+    fault(b, "full stage not waited for", ring([&] { self_ring<1>(x.p, o.p, 5); }),
+          { BYTES | NAMED, BYTES | NAMED, RACE | NAMED, "waits for an mbarrier" });
+    fault(b, "empty stage not waited for", ring([&] { self_ring<2>(x.p, o.p, 5); }),
+          { BYTES | NAMED, BYTES | NAMED, RACE | NAMED, "one arrival too many" });
+    fault(b, "stage never freed", ring([&] { self_ring<3>(x.p, o.p, 5); }), { NAMED, NAMED, NO, "waits for an mbarrier" });
+    fault(b, "too few bytes announced", ring([&] { self_ring<4>(x.p, o.p, 5); }), { NAMED, NAMED, NO, "waits for an mbarrier" });
+    fault(b, "mbarrier not initialised", ring([&] { self_ring<5>(x.p, o.p, 5); }), { NAMED, NAMED, NO, "never initialised" });
+    fault(b, "loads in flight at the end", ring([&] { self_ring<6>(x.p, o.p, 2); }),
+          { BYTES | NAMED, BYTES | NAMED, RACE | NAMED, "in flight when the block ends" });
 
     auto &out = b.output<uint32_t>("out", 3 * SELF_TILE / 4);
     const uint64_t size[] = { 64, 192 }, stride[] = { 128 };
@@ -201,28 +205,33 @@ static void bulk(emu::bench &b) {
     const gdn_tensor_map map = gdn_emu_tensor_map(out.p, 2, 2, size, stride, box, 128);
     auto store = [&](std::function<void()> f) { return kernel_case { 1, 128, SELF_TILE, aligned(true), f, out.p, 3 * SELF_TILE }; };
     right(b, "tile stored by the copy engine", store([&] { self_out<0>(map, 3); }));
-    fault(b, "no proxy fence before a store", store([&] { self_out<1>(map, 3); }), { NAMED, NAMED, NAMED, "without fence.proxy.async" });
-    fault(b, "tile rewritten before its store has read it", store([&] { self_out<2>(map, 3); }), { BYTES | NAMED, BYTES | NAMED, RACE | NAMED, "" });
-    fault(b, "store never waited for", store([&] { self_out<3>(map, 1); }), { NAMED, NAMED, NAMED, "may still read shared memory" });
+    fault(b, "no proxy fence before a store", store([&] { self_out<1>(map, 3); }), { NAMED, NAMED, NO, "without fence.proxy.async" });
+    fault(b, "tile rewritten before its store has read it", store([&] { self_out<2>(map, 3); }),
+          { BYTES | NAMED, BYTES | NAMED, RACE, "" });
+    fault(b, "store never waited for", store([&] { self_out<3>(map, 1); }), { NAMED, NAMED, NO, "may still read shared memory" });
 }
 
 static void products(emu::bench &b) {
     auto &x = b.input<uint32_t>("a", SELF_TILE / 4, [&](size_t) { return gdn_pack_f16(b.uniform(-1, 1), b.uniform(-1, 1)); });
     auto &y = b.input<uint32_t>("b", SELF_TILE / 4, [&](size_t) { return gdn_pack_f16(b.uniform(-1, 1), b.uniform(-1, 1)); });
     auto &o = b.output<float>("o", 64 * 64);
-    auto run = [&](std::function<void()> f) { return kernel_case { 1, 128, 2 * SELF_TILE, aligned(true), f, o.p, 64 * 64 * 4 }; };
+    auto run = [&](std::function<void()> f, bool proxy = true) {
+        return kernel_case { 1, 128, 2 * SELF_TILE, aligned(proxy), f, o.p, 64 * 64 * 4 };
+    };
     right(b, "product of two tiles", run([&] { self_product<0>(x.p, y.p, o.p); }));
     fault(b, "accumulator read before the wait", run([&] { self_product<1>(x.p, y.p, o.p); }), { BYTES, BYTES, BYTES, "" });
-    fault(b, "B rewritten before the wait", run([&] { self_product<2>(x.p, y.p, o.p); }), { BYTES | NAMED, BYTES | NAMED, BYTES | NAMED | RACE, "" });
-    fault(b, "product never waited for", run([&] { self_product<3>(x.p, y.p, o.p); }), { NAMED, NAMED, NAMED, "product still in flight" });
-    fault(b, "no fence before the first product", run([&] { self_product<4>(x.p, y.p, o.p); }), { NAMED, NAMED, NAMED, "before any gdn_wgmma_fence" });
-    fault(b, "one warp leaves out a product", run([&] { self_product<5>(x.p, y.p, o.p); }), { NAMED, NAMED, NAMED, "issued different products" });
-    fault(b, "tiles written without a proxy fence", run([&] { self_product<6>(x.p, y.p, o.p); }), { NAMED, NAMED, NAMED, "without fence.proxy.async" });
+    fault(b, "B rewritten before the wait", run([&] { self_product<2>(x.p, y.p, o.p); }, false), { BYTES, BYTES, RACE, "" });
+    fault(b, "product never waited for", run([&] { self_product<3>(x.p, y.p, o.p); }), { NAMED, NAMED, NO, "product still in flight" });
+    fault(b, "no fence before the first product", run([&] { self_product<4>(x.p, y.p, o.p); }),
+          { NAMED, NAMED, NO, "before any gdn_wgmma_fence" });
+    fault(b, "one warp leaves out a product", run([&] { self_product<5>(x.p, y.p, o.p); }),
+          { NAMED, NAMED, NO, "issued different products" });
+    fault(b, "tiles written without a proxy fence", run([&] { self_product<6>(x.p, y.p, o.p); }),
+          { NAMED, NAMED, NO, "without fence.proxy.async" });
 }
 
 int main(int argc, char **argv) {
     emu::check c(argc, argv);
-    emu::launch(1, 256, 0, {}, [] {}); /* what the children would otherwise each set up */
     c.test("races", races);
     c.test("bounds and alignment", bounds);
     c.test("agreement of threads", agreement);
