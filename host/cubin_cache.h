@@ -31,6 +31,7 @@ typedef struct gdn__cubin {
     size_t size;
     char *path; /* the file it was read from; NULL: compiled in this process */
     char nvrtc[GDN__NVRTC_ID];
+    double ms; /* that its compile took, when it was compiled in this process */
 } gdn__cubin;
 void gdn__cubin_free(gdn__cubin *c);
 

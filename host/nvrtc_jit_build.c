@@ -93,7 +93,7 @@ gdn_status gdn__jit_build(gdn__jit *j, const gdn_compile_job *job, const gdn__ke
         publish(j, job, &key, &c);
     else if (!j->nocache && !keep)
         gdn__jit_note_add(j, content, GDN_OK, "", c.data, c.size);
-    *out = (gdn__cubin) { .data = c.data, .size = c.size };
+    *out = (gdn__cubin) { .data = c.data, .size = c.size, .ms = c.ms };
     (void)snprintf(out->nvrtc, sizeof out->nvrtc, "%s", j->nvrtc.id);
     c.data = NULL;
 out:

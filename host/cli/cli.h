@@ -17,7 +17,9 @@
     X(levers, "every lever: value, source, place")                                                \
     X(route, "what would run for a shape, and which guard refused the other; needs no device")    \
     X(check, "self test, recorded layers (--golden), recorded text (--model)")                    \
-    X(bench, "time the operations beside this machine's own ceilings")
+    X(bench, "time the operations beside this machine's own ceilings")                            \
+    X(compile, "compile the GPU targets' kernels into a folder; needs no GPU")                    \
+    X(cache, "kept compiled kernels: list, verify, prune")
 #define CLI_DECLARE_(name, text) int gdn_cmd_##name(int argc, char **argv);
 CLI_COMMAND_MAP(CLI_DECLARE_)
 #undef CLI_DECLARE_

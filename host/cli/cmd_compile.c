@@ -1,0 +1,172 @@
+/* cmd_compile.c - gdn compile: a folder of compiled kernels, made on a machine that needs no GPU. */
+#include "cli.h"
+#include "gdn_cubins.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: gdn compile --arch ARCH[,ARCH] --out DIR [options]\n\n"
+    "Compiles every module of the GPU targets for each architecture, with NVRTC and without a GPU, and writes what the GPU will\n"
+    "load. A program finds the files through GDN_CUBIN_DIR=DIR, or installed as <datadir>/gdn/cubins; then it compiles nothing\n"
+    "at its start and needs no NVRTC.\n\n"
+    "  --arch LIST         sm_90a, sm_121f, ...; exact names\n"
+    "  --out DIR           the folder, made if its parent is there; what it holds already is kept\n"
+    "  --verbose           registers and spills of each entry as well\n";
+static const char more_help[] = "\nWithout --target: hopper and gb10, those that are installed. --target takes a list here.\n";
+
+typedef struct table {
+    json_t *list;
+    bool failed;
+    uint64_t n; /* rows of the current architecture */
+} table;
+
+static json_t *text_or_null(const char *s) {
+    return s ? json_string(s) : json_null();
+}
+
+static void collect(void *user, const gdn_compile_row *r) {
+    table *t = user;
+    t->n++;
+    t->failed |= r->status != GDN_OK;
+    json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:b, s:I, s:f, s:o, s:o, s:o}", "target", r->target, "module", r->module, "arch", r->arch,
+                            "status", gdn_status_name(r->status), "kept", (int)(r->kept != 0), "bytes", (json_int_t)r->bytes, "compile_ms",
+                            r->ms, "file", text_or_null(r->file), "reason", text_or_null(r->reason), "usage", text_or_null(r->usage));
+    if (row) (void)json_array_append_new(t->list, row);
+}
+
+static const char *cell(const json_t *row, const char *key) {
+    const char *s = json_string_value(json_object_get(row, key));
+    return s && *s ? s : "-";
+}
+
+/* Each line of a text, indented. */
+static void print_lines(FILE *f, const char *text) {
+    while (text && *text) {
+        const size_t n = strcspn(text, "\n");
+        (void)fprintf(f, "    %.*s\n", (int)n, text);
+        text += n + (text[n] == '\n');
+    }
+}
+
+static void print_table(const json_t *list) {
+    size_t i;
+    json_t *row;
+    (void)printf("%-8s %-32s %-8s %9s %8s  %s\n", "target", "module", "arch", "bytes", "ms", "state");
+    json_array_foreach(list, i, row) {
+        char ms[32] = "-";
+        const bool done = !strcmp(cell(row, "status"), "GDN_OK"), kept = json_is_true(json_object_get(row, "kept"));
+        if (!kept) (void)snprintf(ms, sizeof ms, "%.0f", json_real_value(json_object_get(row, "compile_ms")));
+        (void)printf("%-8s %-32s %-8s %9lld %8s  %s\n", cell(row, "target"), cell(row, "module"), cell(row, "arch"),
+                     (long long)json_integer_value(json_object_get(row, "bytes")), ms,
+                     !done  ? cell(row, "status")
+                     : kept ? "kept"
+                            : "compiled");
+        print_lines(stdout, json_string_value(json_object_get(row, "usage")));
+        print_lines(stdout, json_string_value(json_object_get(row, "reason")));
+    }
+}
+
+/* Splits a comma list in place; false: an empty name, or too many. */
+enum { MAX_NAMES = 16 };
+static bool split(char *list, const char *out[MAX_NAMES], size_t *n) {
+    char *save = NULL;
+    *n = 0;
+    if (!*list || list[0] == ',' || strstr(list, ",,") || list[strlen(list) - 1] == ',') return false;
+    for (char *p = strtok_r(list, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
+        if (*n == MAX_NAMES) return false;
+        out[(*n)++] = p;
+    }
+    return true;
+}
+
+typedef struct order {
+    const char *arch[MAX_NAMES], *target[MAX_NAMES], *out;
+    size_t n_arch, n_target;
+    bool named; /* targets were asked for by name */
+    uint32_t flags;
+} order;
+
+/* One architecture through all targets. A target that was not named may be absent; an architecture must be served by one. */
+static bool compile_arch(const cli_common *c, const order *o, const char *arch, table *t) {
+    char last[4096] = "";
+    bool ok = true;
+    t->n = 0;
+    for (size_t i = 0; i < o->n_target; i++) {
+        char why[4096] = "";
+        gdn_text err = { why, sizeof why, 0 };
+        gdn_options open = c->open;
+        open.target = o->target[i];
+        const gdn_status st = gdn_compile_ahead(&open, arch, o->out, o->flags, collect, t, &err);
+        if (st == GDN_OK) continue;
+        (void)snprintf(last, sizeof last, "%s", why);
+        if (st == GDN_ABSENT || (st == GDN_E_NOTARGET && !o->named)) continue;
+        cli_error(c, "%s", *why ? why : gdn_status_text(st));
+        ok = false;
+    }
+    if (ok && !t->n) {
+        cli_error(c, "%s: no target compiles for it: %s", arch, last);
+        ok = false;
+    }
+    return ok;
+}
+
+static int run(const cli_common *c, const order *o) {
+    table t = { .list = json_array() };
+    bool ok = t.list != NULL;
+    for (size_t i = 0; i < o->n_arch && t.list; i++) ok &= compile_arch(c, o, o->arch[i], &t);
+    ok &= !t.failed;
+    if (c->json) {
+        cli_print_json(json_pack("{s:i, s:s, s:s, s:s, s:b, s:o}", "schema", 1, "version", gdn_version(), "command", "compile", "folder",
+                                 o->out, "complete", (int)ok, "modules", t.list));
+    } else {
+        if (json_array_size(t.list)) print_table(t.list);
+        json_decref(t.list);
+    }
+    return ok ? CLI_OK : CLI_NO;
+}
+
+int gdn_cmd_compile(int argc, char **argv) {
+    static const struct option options[] = {
+        CLI_COMMON_OPTIONS, { "arch", 1, 0, 'a' }, { "out", 1, 0, 'o' }, { "verbose", 0, 0, 'v' }, { 0, 0, 0, 0 }
+    };
+    static char both[] = "hopper,gb10";
+    cli_common c;
+    order o = { .out = NULL };
+    char *archs = NULL, *targets = NULL;
+    cli_common_init(&c, "compile");
+    if (!getenv("GDN_LOG")) c.open.log_level = GDN_LOG_INFO; /* the progress lines */
+    for (int val; (val = getopt_long(argc, argv, "", options, NULL)) != -1;) {
+        if (val == 'a')
+            archs = optarg;
+        else if (val == 'o')
+            o.out = optarg;
+        else if (val == 'v')
+            o.flags |= GDN_COMPILE_USAGE;
+        else if (val == 1000)
+            targets = optarg;
+        else if (!cli_common_option(&c, val, optarg))
+            return CLI_USAGE;
+    }
+    if (c.help) {
+        (void)fputs(help, stdout);
+        (void)fputs(CLI_COMMON_HELP, stdout);
+        (void)fputs(more_help, stdout);
+        return CLI_OK;
+    }
+    if (optind != argc) {
+        cli_error(&c, "'%s': takes no argument but options", argv[optind]);
+        return CLI_USAGE;
+    }
+    if (!archs || !o.out || !*o.out) {
+        cli_error(&c, "%s", archs ? "--out is missing" : "--arch is missing");
+        return CLI_USAGE;
+    }
+    o.named = targets != NULL;
+    if (!split(archs, o.arch, &o.n_arch) || !split(targets ? targets : both, o.target, &o.n_target)) {
+        cli_error(&c, "--arch and --target take names with single commas between them, at most %d", (int)MAX_NAMES);
+        return CLI_USAGE;
+    }
+    return run(&c, &o);
+}
