@@ -55,7 +55,7 @@ static void each_backend_call_fails_in_turn(void **state) {
     }
     assert_true(calls >= 8);
     /* A failing module leaves the others usable, so not every call is fatal; the essential ones are. */
-    assert_true(failed >= 4 && failed < calls);
+    assert_true(failed >= 3 && failed < calls); /* device, capturing, launch */
 }
 
 /* A module that does not compile: its operations say why, the others run. */

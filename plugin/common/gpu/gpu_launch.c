@@ -5,7 +5,7 @@
 static gdn_status launch(const gdn_plan *p, const gdn_launch_args *args, gdn_text *err) {
     gdn_ctx *ctx = p->ctx;
     const gdn_backend *b = ctx->host.backend;
-    const gpu_facts facts = { &ctx->levers, gpu_present(ctx), ctx->device.sm_count };
+    const gpu_facts facts = { &ctx->levers, p->present, ctx->device.sm_count };
     gdn__call c;
     gpu_decision d;
     gpu_args packed;

@@ -19,7 +19,23 @@ static const struct {
 #undef ROW_
 };
 /* Fixed for every module: contraction is off because byte contracts are compared across kernels and with the CPU. */
-static const char *const options[] = { "--std=c++17", "--fmad=false" };
+#define OPTIONS_ "--std=c++17", "--fmad=false"
+static const char *const options[] = { OPTIONS_ };
+enum { N_OPTIONS = sizeof options / sizeof *options };
+static const struct {
+    uint32_t module;
+    const char *options[N_OPTIONS + 1];
+} variants[GPU_VARIANTS] = {
+#define ROW_(ID, module, define) [GPU_V_##ID] = { GPU_M_##module, { OPTIONS_, define } },
+    GPU_VARIANT_MAP(ROW_)
+#undef ROW_
+};
+
+static bool only_by_variant(uint32_t module) {
+    for (uint32_t v = 0; v < GPU_VARIANTS; v++)
+        if (variants[v].module == module) return true;
+    return false;
+}
 
 const char *gpu_entry_name(uint32_t entry) {
     return entry < GPU_ENTRIES ? entries[entry].name : NULL;
@@ -41,7 +57,8 @@ void gpu_arch_of(uint32_t cc_major, uint32_t cc_minor, char out[GPU_ARCH_BYTES])
     snprintf(out, GPU_ARCH_BYTES, "sm_%u%u%s", cc_major % 1000, cc_minor % 10, suffix);
 }
 
-gdn_status gpu_job(uint32_t module, const char *arch, gdn_compile_job *out) {
+/* A job's arrays are const and live as long as the plugin. */
+static gdn_status job_of(uint32_t module, const char *arch, gdn_compile_job *out) {
     const char *source = NULL;
     for (uint32_t i = 0; i < gdn__embedded_sources; i++)
         if (strcmp(gdn__embedded_sources_names[i], modules[module].file) == 0) source = gdn__embedded_sources_texts[i];
@@ -54,8 +71,23 @@ gdn_status gpu_job(uint32_t module, const char *arch, gdn_compile_job *out) {
                                .headers = gdn__embedded_headers_texts,
                                .options = options,
                                .arch = arch,
-                               .n_options = (uint32_t)(sizeof options / sizeof *options) };
+                               .n_options = N_OPTIONS };
     return GDN_OK;
+}
+
+static gdn_status variant_job(uint32_t variant, const char *arch, gdn_compile_job *out) {
+    const gdn_status st = job_of(variants[variant].module, arch, out);
+    out->options = variants[variant].options;
+    out->n_options = N_OPTIONS + 1;
+    return st;
+}
+
+bool gpu_job_at(const char *arch, uint32_t index, gdn_compile_job *out) {
+    for (uint32_t m = 0; m < GPU_MODULES; m++)
+        if (gpu_module_for(arch, m) && !only_by_variant(m) && index-- == 0) return job_of(m, arch, out) == GDN_OK;
+    for (uint32_t v = 0; v < GPU_VARIANTS; v++)
+        if (gpu_module_for(arch, variants[v].module) && index-- == 0) return variant_job(v, arch, out) == GDN_OK;
+    return false;
 }
 
 /* Entries of a loaded module; one that is missing is the module's failure. */
@@ -81,8 +113,8 @@ gdn_status gpu_modules_open(gdn_ctx *ctx, gdn_text *err) {
     gdn_text reasons[GPU_MODULES];
     for (uint32_t m = 0; m < GPU_MODULES; m++) {
         ctx->module_status[m] = GDN_ABSENT;
-        if (!gpu_module_for(ctx->arch, m)) continue;
-        const gdn_status st = gpu_job(m, ctx->arch, &job[n]);
+        if (!gpu_module_for(ctx->arch, m) || only_by_variant(m)) continue;
+        const gdn_status st = job_of(m, ctx->arch, &job[n]);
         if (st) return gdn__fail(err, st, "%s: %s is not among the embedded sources", gdn__gpu_target.name, modules[m].file);
         text[n][0] = 0;
         reasons[n] = (gdn_text) { text[n], sizeof text[n], 0 };
@@ -107,44 +139,36 @@ gdn_status gpu_modules_open(gdn_ctx *ctx, gdn_text *err) {
 
 void gpu_modules_close(gdn_ctx *ctx) {
     const gdn_backend *b = ctx->host.backend;
-    for (uint32_t i = 0; i < ctx->variants; i++)
-        if (ctx->variant[i].handle) b->module_unload(b->user, ctx->ordinal, ctx->variant[i].handle);
+    for (uint32_t v = 0; v < GPU_VARIANTS; v++)
+        if (ctx->variant[v].handle) b->module_unload(b->user, ctx->ordinal, ctx->variant[v].handle);
     for (uint32_t m = 0; m < GPU_MODULES; m++)
         if (ctx->module[m]) b->module_unload(b->user, ctx->ordinal, ctx->module[m]);
 }
 
-gdn_status gpu_variant_entry(gdn_ctx *ctx, uint32_t entry, const char *define, void **out, gdn_text *err) {
+gdn_status gpu_variant_entry(gdn_ctx *ctx, uint32_t entry, uint32_t variant, void **out, gdn_text *err) {
     const gdn_backend *b = ctx->host.backend;
-    const uint32_t module = entries[entry].module;
-    gpu_variant *v = NULL;
+    gpu_variant *v = &ctx->variant[variant];
     *out = NULL;
-    for (uint32_t i = 0; i < ctx->variants && !v; i++)
-        if (ctx->variant[i].module == module && strcmp(ctx->variant[i].define, define) == 0) v = &ctx->variant[i];
-    if (!v) {
-        if (ctx->variants == GPU_MAX_VARIANTS)
-            return gdn__fail(err, GDN_E_NOMEM, "%s: more than %d module variants", gdn__gpu_target.name, GPU_MAX_VARIANTS);
-        v = &ctx->variant[ctx->variants];
-        *v = (gpu_variant) { .module = module };
-        snprintf(v->define, sizeof v->define, "%s", define);
-        const char *all[sizeof options / sizeof *options + 1];
+    if (!v->tried) {
         gdn_compile_job job;
-        gdn_status st = gpu_job(module, ctx->arch, &job);
-        if (st) return gdn__fail(err, st, "%s: %s is not among the embedded sources", gdn__gpu_target.name, modules[module].file);
-        memcpy(all, options, sizeof options);
-        all[job.n_options] = v->define;
-        job.options = all;
-        job.n_options++;
+        gdn_status st = variant_job(variant, ctx->arch, &job);
+        if (st)
+            return gdn__fail(err, st, "%s: %s is not among the embedded sources", gdn__gpu_target.name,
+                             gpu_module_file(variants[variant].module));
         st = b->modules_load(b->user, ctx->ordinal, 1, &job, &v->handle, &v->status, err);
         if (st == GDN_E_CAPTURE || st == GDN_E_FORKED) return st;
-        ctx->variants++; /* a failure is remembered too: it is not compiled again at every plan */
+        v->tried = true;
     }
-    if (!v->handle) return v->status ? v->status : GDN_E_LOAD;
+    const char *file = gpu_module_file(variants[variant].module);
+    if (!v->handle)
+        return err && err->len ? v->status : gdn__fail(err, v->status ? v->status : GDN_E_LOAD, "%s: did not load before", file);
     const gdn_status st = b->function(b->user, v->handle, entries[entry].name, out);
-    return st ? gdn__fail(err, st, "%s: entry %s is missing (%s)", modules[module].file, entries[entry].name, v->define) : st;
+    return st ? gdn__fail(err, st, "%s: entry %s is missing (%s)", file, entries[entry].name, variants[variant].options[N_OPTIONS]) : st;
 }
 
 uint32_t gpu_present(const gdn_ctx *ctx) {
     uint32_t bits = 0;
-    for (uint32_t e = 0; e < GPU_ENTRIES; e++) bits |= ctx->entry[e] ? 1u << e : 0;
+    for (uint32_t e = 0; e < GPU_ENTRIES; e++)
+        if (ctx->entry[e] || (only_by_variant(entries[e].module) && gpu_module_for(ctx->arch, entries[e].module))) bits |= 1u << e;
     return bits;
 }

@@ -30,15 +30,22 @@ static gdn_status allow_smem(const gdn_ctx *ctx, uint32_t entry, void *function,
               : st;
 }
 
-/* The tensor-core route is compiled for the plan's number of columns. */
+/* The tensor-core route exists per number of columns. One that does not load is absent from this plan, which then has the others. */
 static gdn_status bind_variants(gdn_plan *p, gdn_text *err) {
     gdn_ctx *ctx = p->ctx;
     const gdn_ba_shape *s = &p->shape.ba;
-    if (p->op->op != GDN_OP_BA_GATES || !ctx->levers.ba_tc || !ctx->entry[GPU_E_BA_TC] || s->N > 128 || s->K % 64) return GDN_OK;
-    char define[48];
-    snprintf(define, sizeof define, "-DGDN_BA_TC_COLUMNS=%u", (s->N + 31) / 32 * 32);
-    const gdn_status st = gpu_variant_entry(ctx, GPU_E_BA_TC, define, &p->entry[GPU_E_BA_TC], err);
-    return st ? st : allow_smem(ctx, GPU_E_BA_TC, p->entry[GPU_E_BA_TC], GDN_BA_TC_SMEM((s->N + 31) / 32 * 32), err);
+    char why[256] = "";
+    gdn_text text = { why, sizeof why, 0 };
+    if (p->op->op != GDN_OP_BA_GATES || !ctx->levers.ba_tc || !(p->present >> GPU_E_BA_TC & 1) || s->N > 128 || s->K % 64) return GDN_OK;
+    const uint32_t blocks = (s->N + 31) / 32;
+    gdn_status st = gpu_variant_entry(ctx, GPU_E_BA_TC, GPU_V_BA_TC_32 + blocks - 1, &p->entry[GPU_E_BA_TC], &text);
+    if (!st) st = allow_smem(ctx, GPU_E_BA_TC, p->entry[GPU_E_BA_TC], GDN_BA_TC_SMEM(blocks * 32), &text);
+    if (st == GDN_E_CAPTURE || st == GDN_E_FORKED) return gdn__fail(err, st, "%s", why);
+    if (st) {
+        p->present &= ~(1u << GPU_E_BA_TC);
+        ctx->host.log(ctx->host.user, GDN_LOG_WARN, "modules", why[0] ? why : "the tensor-core b/a projection did not load");
+    }
+    return GDN_OK;
 }
 
 gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan **out, gdn_text *err) {
@@ -56,8 +63,9 @@ gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan
     p->ctx = ctx;
     p->op = gdn__op_find(p->shape.base.op);
     memcpy(p->entry, ctx->entry, sizeof p->entry);
+    p->present = gpu_present(ctx);
     if ((st = bind_variants(p, err))) goto fail;
-    const gpu_facts facts = { &ctx->levers, gpu_present(ctx), ctx->device.sm_count };
+    const gpu_facts facts = { &ctx->levers, p->present, ctx->device.sm_count };
     gpu_decision d;
     gpu_decide(&facts, &p->shape, NULL, &d);
     if (d.guard < GDN__GUARDS) atomic_fetch_add(&ctx->refused[d.guard], 1);
@@ -93,7 +101,7 @@ static gdn_status answer(const gpu_facts *f, const gdn__shape *s, uint32_t n_u32
 
 gdn_status gpu_explain(const gdn_plan *plan, uint32_t n_u32, const uint32_t *u32, gdn_route *out) {
     if (!plan) return GDN_E_ARG;
-    const gpu_facts facts = { &plan->ctx->levers, gpu_present(plan->ctx), plan->ctx->device.sm_count };
+    const gpu_facts facts = { &plan->ctx->levers, plan->present, plan->ctx->device.sm_count };
     return answer(&facts, &plan->shape, n_u32, u32, out);
 }
 

@@ -15,14 +15,13 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-enum { GPU_ARCH_BYTES = 16, GPU_MAX_VARIANTS = 32, GPU_REASON_BYTES = 512 };
+enum { GPU_ARCH_BYTES = 16, GPU_REASON_BYTES = 512 };
 
-/* A module compiled with one more -D than its own options. */
+/* A form of a module that a plan asked for. */
 typedef struct gpu_variant {
-    uint32_t module;
-    char define[48];
-    void *handle; /* NULL: it failed, status says how */
+    void *handle;
     gdn_status status;
+    bool tried; /* a failure is remembered: it is not compiled again at every plan */
 } gpu_variant;
 
 struct gdn_ctx {
@@ -36,8 +35,7 @@ struct gdn_ctx {
     gdn_status module_status[GPU_MODULES];
     char reason[GPU_REASON_BYTES]; /* of the first module that failed */
     void *entry[GPU_ENTRIES];      /* function handles; NULL = ABSENT */
-    gpu_variant variant[GPU_MAX_VARIANTS];
-    uint32_t variants;
+    gpu_variant variant[GPU_VARIANTS];
     _Atomic uint32_t plans;
     _Atomic uint64_t launched[GPU_ENTRIES];
     _Atomic uint64_t refused[GDN__GUARDS];
@@ -48,6 +46,7 @@ struct gdn_plan {
     gdn_ctx *ctx;
     const gdn__op *op;
     gdn__shape shape;
+    uint32_t present; /* bit GPU_E_* */
     void *entry[GPU_ENTRIES];
 };
 
@@ -73,13 +72,13 @@ const char *gpu_module_file(uint32_t module);
 bool gpu_module_for(const char *arch, uint32_t module); /* does the target carry it for this architecture */
 /* The architecture string of a device: "sm_90a" and "sm_121f" for the targets' own, else plain "sm_<cc>". */
 void gpu_arch_of(uint32_t cc_major, uint32_t cc_minor, char out[GPU_ARCH_BYTES]);
-/* Fills a job; its arrays are const and live as long as the plugin. */
-gdn_status gpu_job(uint32_t module, const char *arch, gdn_compile_job *out);
+/* What a target compiles for an architecture, base modules and variants, in one row. false past the end. */
+bool gpu_job_at(const char *arch, uint32_t index, gdn_compile_job *out);
 
 gdn_status gpu_modules_open(gdn_ctx *ctx, gdn_text *err);
 void gpu_modules_close(gdn_ctx *ctx);
-/* The entry of a module compiled with one more define. */
-gdn_status gpu_variant_entry(gdn_ctx *ctx, uint32_t entry, const char *define, void **out, gdn_text *err);
+/* The entry in one form of its module, loaded at the first call. */
+gdn_status gpu_variant_entry(gdn_ctx *ctx, uint32_t entry, uint32_t variant, void **out, gdn_text *err);
 uint32_t gpu_present(const gdn_ctx *ctx);
 
 /* u32 may be NULL: the maxima. Pure. */

@@ -3,19 +3,22 @@
 #include <string.h>
 
 static uint32_t modules_count(const char *arch) {
+    gdn_compile_job job;
     uint32_t n = 0;
-    for (uint32_t m = 0; arch && m < GPU_MODULES; m++) n += gpu_module_for(arch, m);
+    while (arch && gpu_job_at(arch, n, &job)) n++;
     return n;
 }
 
 static gdn_status modules_get(const char *arch, uint32_t index, gdn_compile_job *out) {
-    if (!arch || !out) return GDN_E_ARG;
-    for (uint32_t m = 0; m < GPU_MODULES; m++)
-        if (gpu_module_for(arch, m) && index-- == 0) return gpu_job(m, arch, out);
-    return GDN_E_ARG;
+    gdn_compile_job job;
+    if (!arch || !out || out->struct_size < GDN_THROUGH(gdn_compile_job, n_options) || !gpu_job_at(arch, index, &job)) return GDN_E_ARG;
+    *out = job;
+    return GDN_OK;
 }
 
-static const gdn_modules module_list = { (uint32_t)sizeof(gdn_modules), GDN_ABI_MINOR, modules_count, modules_get };
+static const gdn_modules module_list = {
+    .struct_size = (uint32_t)sizeof(gdn_modules), .abi_minor = GDN_ABI_MINOR, .count = modules_count, .get = modules_get
+};
 
 static const void *extension(const char *id) {
     return id && strcmp(id, GDN_MODULES_ID) == 0 ? &module_list : NULL;

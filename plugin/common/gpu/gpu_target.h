@@ -37,6 +37,16 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
 enum { GPU_ENTRY_MAP(GPU_ENUM_) GPU_ENTRIES };
 #undef GPU_ENUM_
 
+/* X(ID, module, define): forms of a module that exist only with a define; a plan loads the one that it needs. */
+#define GPU_VARIANT_MAP(X)                                                                                                                 \
+    X(BA_TC_32, SSM_BA_GATES_TC, "-DGDN_BA_TC_COLUMNS=32")                                                                                 \
+    X(BA_TC_64, SSM_BA_GATES_TC, "-DGDN_BA_TC_COLUMNS=64")                                                                                 \
+    X(BA_TC_96, SSM_BA_GATES_TC, "-DGDN_BA_TC_COLUMNS=96")                                                                                 \
+    X(BA_TC_128, SSM_BA_GATES_TC, "-DGDN_BA_TC_COLUMNS=128")
+#define GPU_ENUM_(ID, ...) GPU_V_##ID,
+enum { GPU_VARIANT_MAP(GPU_ENUM_) GPU_VARIANTS };
+#undef GPU_ENUM_
+
 typedef struct gpu_target {
     const char *name;            /* "hopper"                                                  */
     uint32_t cc_major, cc_minor; /* the device that it is for                                 */

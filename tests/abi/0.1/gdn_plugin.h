@@ -57,12 +57,12 @@ typedef struct gdn_host {
 /* ---- questions and answers ---- */
 typedef struct gdn_route { /* what would run, and why */
     uint32_t struct_size;
-    uint32_t chosen;          /* 1 the requested kernel, 0 its fallback (or nothing: entry NULL)  */
-    const char *entry;        /* the very string the kernel was bound with                        */
-    const char *guard;        /* first guard that declined, else NULL                             */
-    const char *lever;        /* key that decided, else NULL                                      */
-    const char *lever_where;  /* where its value comes from, else NULL                            */
-    uint32_t lever_source;    /* GDN_FROM_*                                                       */
+    uint32_t chosen;         /* 1 the requested kernel, 0 its fallback (or nothing: entry NULL)  */
+    const char *entry;       /* the very string the kernel was bound with                        */
+    const char *guard;       /* first guard that declined, else NULL                             */
+    const char *lever;       /* key that decided, else NULL                                      */
+    const char *lever_where; /* where its value comes from, else NULL                            */
+    uint32_t lever_source;   /* GDN_FROM_*                                                       */
     uint32_t smem_bytes;
     uint32_t grid[3];
     uint32_t block[3];
@@ -74,8 +74,8 @@ typedef struct gdn_launch_args {
     uint32_t struct_size;
     uint32_t n_ptr;
     uint32_t n_u32;
-    uint32_t flags;        /* must be 0 */
-    void *stream;          /* CUstream; the cpu target runs in the calling thread and does not look at it */
+    uint32_t flags; /* must be 0 */
+    void *stream;   /* CUstream; the cpu target runs in the calling thread and does not look at it */
     const uint64_t *ptr;
     const uint32_t *u32;
 } gdn_launch_args;
@@ -118,7 +118,11 @@ typedef struct gdn_vtable {
 } gdn_vtable;
 
 /* ---- identity: the first four words never move in any major version ---- */
-enum { GDN_F_REFERENCE = 1 /* the oracle for the others */, GDN_F_UNLOADABLE = 2 /* no thread, TLS or atexit of its own: dlclose is legal */ };
+enum {
+    GDN_F_REFERENCE = 1,  /* the oracle for the others                                                            */
+    GDN_F_UNLOADABLE = 2, /* no thread, TLS or atexit of its own: dlclose is legal                                */
+    GDN_F_PORTABLE = 4    /* its portable kernels also run on other GPUs, of 8.0 and later, when asked for by name */
+};
 
 typedef struct gdn_plugin {
     uint32_t magic;
