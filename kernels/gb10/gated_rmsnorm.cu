@@ -18,13 +18,18 @@ struct gdn_norm {
     gdn_bf16 *out;
     uint32_t rows, dim, x_stride, z_stride, heads;
     float eps, inv_dim;
-    bool sigmoid, weight_f32, wide_w, dense_x, dense_z;
+    bool sigmoid, weight_f32, wide_w;
 };
 
-/* Where row r begins in x or z; rows one after another need no division. */
-GDN_DEVICE uint64_t row_at(const gdn_norm &a, uint32_t r, uint32_t stride, bool dense) {
-    if (dense) return (uint64_t)r * a.dim;
-    return (uint64_t)(r / a.heads) * stride + (uint64_t)(r % a.heads) * a.dim;
+/* Where row r begins in x and z. DENSE: rows one after another, no division. */
+struct place {
+    uint64_t x, z;
+};
+template <bool DENSE> GDN_DEVICE place place_of(const gdn_norm &a, uint32_t r) {
+    if (DENSE) return place { (uint64_t)r * a.dim, (uint64_t)r * a.dim };
+    const uint32_t group = r / a.heads;
+    const uint64_t in_group = (uint64_t)(r - group * a.heads) * a.dim;
+    return place { (uint64_t)group * a.x_stride + in_group, (uint64_t)group * a.z_stride + in_group };
 }
 
 GDN_DEVICE void weights(float (&w)[8], const gdn_norm &a, uint32_t i0, uint32_t n) {
@@ -54,12 +59,12 @@ GDN_DEVICE uint4 piece_of(const gdn_norm &a, uint4 x8, uint4 z8, const float (&w
     gdn_unpack8(x, x8);
     gdn_unpack8(z, z8);
     GDN_UNROLL
-    for (uint32_t i = 0; i < 8; i++) x[i] = x[i] * r * w[i] * (a.sigmoid ? gdn_sigmoid_fast(z[i]) : gdn_silu_fast(z[i]));
+    for (uint32_t i = 0; i < 8; i++) x[i] = x[i] * r * w[i] * ((a.sigmoid ? 1.0f : z[i]) * gdn_sigmoid_fast(z[i]));
     return gdn_pack8(x);
 }
 
 /* Several rows at a time, `lanes` a row. All lanes of a warp stay, also those whose rows do not exist. */
-template <bool VEC> GDN_DEVICE void short_rows(const gdn_norm &a, uint32_t lanes) {
+template <bool VEC, bool DENSE> GDN_DEVICE void short_rows(const gdn_norm &a, uint32_t lanes) {
     const uint32_t groups = GDN_NORM_BLOCK / lanes, i0 = threadIdx.x % lanes * 8;
     const uint32_t first = blockIdx.x * groups * GDN_NORM_DEPTH + threadIdx.x / lanes;
     uint4 x[GDN_NORM_DEPTH], z[GDN_NORM_DEPTH];
@@ -67,8 +72,9 @@ template <bool VEC> GDN_DEVICE void short_rows(const gdn_norm &a, uint32_t lanes
     GDN_UNROLL
     for (uint32_t k = 0; k < GDN_NORM_DEPTH; k++) {
         const uint32_t r = first + k * groups, n = r < a.rows ? 8 : 0;
-        x[k] = gdn_load8<VEC, false>(a.x + row_at(a, r, a.x_stride, a.dense_x) + i0, n);
-        z[k] = gdn_load8<VEC, true>(a.z + row_at(a, r, a.z_stride, a.dense_z) + i0, n);
+        const place at = place_of<DENSE>(a, r);
+        x[k] = gdn_load8<VEC, false>(a.x + at.x + i0, n);
+        z[k] = gdn_load8<VEC, true>(a.z + at.z + i0, n);
     }
     weights(w, a, i0, 8);
     GDN_UNROLL
@@ -90,7 +96,8 @@ template <bool VEC> GDN_DEVICE void short_rows(const gdn_norm &a, uint32_t lanes
 template <bool VEC> GDN_DEVICE void any_row(const gdn_norm &a) {
     const uint32_t r = blockIdx.x * (GDN_NORM_BLOCK / 32) + gdn_warp();
     if (r >= a.rows) return;
-    const gdn_bf16 *const x = a.x + row_at(a, r, a.x_stride, a.dense_x), *const z = a.z + row_at(a, r, a.z_stride, a.dense_z);
+    const place at = place_of<false>(a, r);
+    const gdn_bf16 *const x = a.x + at.x, *const z = a.z + at.z;
     gdn_bf16 *const out = a.out + (uint64_t)r * a.dim;
     float sum = 0;
     for (uint32_t i = gdn_lane() * 8; i < a.dim; i += 256) sum = squares(sum, gdn_load8<VEC, false>(x + i, a.dim - i));
@@ -106,7 +113,6 @@ template <bool VEC> GDN_DEVICE void any_row(const gdn_norm &a) {
 GDN_KERNEL(GDN_NORM_BLOCK, 2)
 gated_rmsnorm(const gdn_bf16 *x, const gdn_bf16 *z, const void *w, gdn_bf16 *out, uint32_t rows, uint32_t dim, uint32_t x_stride,
               uint32_t z_stride, float eps, uint32_t act, uint32_t heads, uint32_t weight_f32) {
-    const uint64_t group = (uint64_t)heads * dim;
     const gdn_norm a = { x,
                          z,
                          w,
@@ -120,18 +126,19 @@ gated_rmsnorm(const gdn_bf16 *x, const gdn_bf16 *z, const void *w, gdn_bf16 *out
                          gdn_div(1.0f, (float)dim),
                          act == 2,
                          weight_f32 != 0,
-                         !weight_f32 && gdn_aligned16(w),
-                         x_stride == group,
-                         z_stride == group };
+                         !weight_f32 && gdn_aligned16(w) };
     const bool aligned = gdn_aligned16(x) && gdn_aligned16(z) && gdn_aligned16(out) && (dim | x_stride | z_stride) % 8 == 0;
-    if (GDN_NORM_SPLITS(dim)) {
-        if (aligned)
-            short_rows<true>(a, GDN_NORM_LANES(dim));
-        else
-            short_rows<false>(a, GDN_NORM_LANES(dim));
-    } else if (aligned) {
+    const bool dense = x_stride == (uint64_t)heads * dim && z_stride == x_stride;
+    if (aligned && dim == 128 && dense)
+        short_rows<true, true>(a, 16);
+    else if (aligned && dim == 128)
+        short_rows<true, false>(a, 16);
+    else if (aligned && GDN_NORM_SPLITS(dim))
+        short_rows<true, false>(a, GDN_NORM_LANES(dim));
+    else if (GDN_NORM_SPLITS(dim))
+        short_rows<false, false>(a, GDN_NORM_LANES(dim));
+    else if (aligned)
         any_row<true>(a);
-    } else {
+    else
         any_row<false>(a);
-    }
 }
