@@ -9,8 +9,9 @@
 #include <unistd.h>
 
 /* Everything of libgdn's own that is read besides the levers. */
-static const char *const own_names[] = { "GDN_TARGET",   "GDN_PLUGIN_PATH", "GDN_ADD_PLUGIN_PATH", "GDN_CONF",
-                                         "GDN_CONF_DIR", "GDN_LOG",         "GDN_KEEP_LOADED" };
+static const char *const own_names[] = { "GDN_TARGET",    "GDN_PLUGIN_PATH", "GDN_ADD_PLUGIN_PATH", "GDN_CONF",      "GDN_CONF_DIR",
+                                         "GDN_LOG",       "GDN_KEEP_LOADED", "GDN_NVRTC",           "GDN_CACHE_DIR", "GDN_CACHE_MAX_MIB",
+                                         "GDN_CUBIN_DIR", "GDN_JIT_NOCACHE", "GDN_JIT_PRINT",       "GDN_JIT_DUMP" };
 enum { OWN_NAMES = sizeof own_names / sizeof *own_names };
 
 static bool concerns_us(const char *var) {

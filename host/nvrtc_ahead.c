@@ -1,4 +1,5 @@
 /* nvrtc_ahead.c - gdn_compile_ahead: the modules that a plugin lists, compiled into a folder, without a device. */
+#include "cuda_backend.h"
 #include "gdn_cubins.h"
 #include "gdn_modules.h"
 #include "nvrtc_jit.h"
@@ -186,6 +187,8 @@ static gdn_status run(ahead *a, gdn_text *err) {
     gdn_status st, first = GDN_OK;
     const gdn__nvrtc *n = gdn__jit_nvrtc(&a->jit, &st, err);
     if (!n) return st;
+    st = gdn__nvrtc_knows(n, a->arch, err);
+    if (st != GDN_OK) return st;
     st = gdn__folder_make(a->folder, 0755, err);
     if (st == GDN_OK) st = gdn__folder_check(a->folder, geteuid(), err);
     if (st == GDN_OK) st = compile_missing(a, n->id);
@@ -225,6 +228,12 @@ gdn_status gdn_compile_ahead(const gdn_options *opt, const char *arch, const cha
     if (!arch || !folder || !*folder || !env) {
         gdn__text_set(err, "%s", env ? "gdn_compile_ahead: arch or folder is missing" : gdn_status_text(GDN_E_NOMEM));
         return env ? GDN_E_ARG : GDN_E_NOMEM;
+    }
+    uint32_t number;
+    char suffix;
+    if (!gdn__arch_read(arch, &number, &suffix)) {
+        gdn__text_set(err, "architecture '%.40s': expected sm_<number>, with a or f behind it or not (PTX is never made)", arch);
+        return GDN_E_ARCH;
     }
     gdn__log_open(&o, env, &log);
     st = find_plugin(&o, env, &log, &plugin, err);

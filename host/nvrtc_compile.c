@@ -19,7 +19,7 @@ void gdn__compiled_free(gdn__compiled *c) {
 }
 
 /* Refused by name before the compiler is asked: its own answer says neither what it is nor what it knows. */
-static gdn_status check_arch(const gdn__nvrtc *n, const char *arch, gdn_text *err) {
+gdn_status gdn__nvrtc_knows(const gdn__nvrtc *n, const char *arch, gdn_text *err) {
     uint32_t number;
     char suffix;
     if (!gdn__arch_read(arch, &number, &suffix)) {
@@ -89,7 +89,7 @@ gdn_status gdn__nvrtc_compile(const gdn__nvrtc *n, const gdn_compile_job *job, c
     const double begin = gdn__now_ms();
     void *prog = NULL;
     *out = (gdn__compiled) { 0 };
-    gdn_status st = check_arch(n, job->arch, err);
+    gdn_status st = gdn__nvrtc_knows(n, job->arch, err);
     if (st != GDN_OK) return st;
     char *arch = gdn__format("--gpu-architecture=%s", job->arch);
     const char **options = gdn__alloc(((size_t)job->n_options + 2) * sizeof *options);

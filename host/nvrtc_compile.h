@@ -42,6 +42,9 @@ typedef struct gdn__nvrtc {
 gdn_status gdn__nvrtc_open(const char *asked, const gdn__log *log, gdn__nvrtc *out, gdn_text *err);
 void gdn__nvrtc_close(gdn__nvrtc *n); /* the library stays mapped */
 
+/* GDN_E_ARCH: no exact architecture, or one that this NVRTC does not know; err names both and the list. */
+gdn_status gdn__nvrtc_knows(const gdn__nvrtc *n, const char *arch, gdn_text *err);
+
 typedef struct gdn__compiled {
     void *data;
     size_t size;

@@ -5,6 +5,7 @@
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char help[] =
     "usage: gdn compile --arch ARCH[,ARCH] --out DIR [options]\n\n"
@@ -88,6 +89,16 @@ typedef struct order {
     uint32_t flags;
 } order;
 
+/* On a terminal the compiler's progress lines become a bar. */
+static gdn_log_fn plain_log;
+static void draw_progress(void *user, uint32_t severity, const char *area, const char *msg) {
+    unsigned done, total;
+    if (severity == GDN_LOG_INFO && sscanf(msg, "compile %u/%u ", &done, &total) == 2)
+        cli_progress("compile", done, total);
+    else if (severity <= GDN_LOG_WARN || severity == GDN_LOG_HOST_BUG)
+        plain_log(user, severity, area, msg);
+}
+
 /* One architecture through all targets. A target that was not named may be absent; an architecture must be served by one. */
 static bool compile_arch(const cli_common *c, const order *o, const char *arch, table *t) {
     char last[4096] = "";
@@ -104,6 +115,7 @@ static bool compile_arch(const cli_common *c, const order *o, const char *arch, 
         if (st == GDN_ABSENT || (st == GDN_E_NOTARGET && !o->named)) continue;
         cli_error(c, "%s", *why ? why : gdn_status_text(st));
         ok = false;
+        if (st == GDN_E_ARCH && !t->n) break; /* the next target would be told the same */
     }
     if (ok && !t->n) {
         cli_error(c, "%s: no target compiles for it: %s", arch, last);
@@ -162,6 +174,10 @@ int gdn_cmd_compile(int argc, char **argv) {
     if (!archs || !o.out || !*o.out) {
         cli_error(&c, "%s", archs ? "--out is missing" : "--arch is missing");
         return CLI_USAGE;
+    }
+    if (isatty(STDERR_FILENO) && c.open.log_level == GDN_LOG_INFO) {
+        plain_log = c.open.log;
+        c.open.log = draw_progress;
     }
     o.named = targets != NULL;
     if (!split(archs, o.arch, &o.n_arch) || !split(targets ? targets : both, o.target, &o.n_target)) {

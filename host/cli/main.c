@@ -17,11 +17,13 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 static void usage(FILE *f) {
     (void)fputs("usage: gdn COMMAND [options]\n\n", f);
     for (size_t i = 0; i < COMMANDS; i++) (void)fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].text);
-    (void)fputs("\n  gdn COMMAND --help   what the command takes\n"
-                "  gdn --version        release and plugin ABI\n\n"
-                "Exit codes: 0 done, 1 the answer is no, 2 wrong usage. Settings: gdn levers.\n"
-                "Environment: GDN_TARGET, GDN_PLUGIN_PATH, GDN_ADD_PLUGIN_PATH, GDN_CONF, GDN_CONF_DIR, GDN_LOG, GDN_KEEP_LOADED.\n",
-                f);
+    (void)fputs(
+        "\n  gdn COMMAND --help   what the command takes\n"
+        "  gdn --version        release and plugin ABI\n\n"
+        "Exit codes: 0 done, 1 the answer is no, 2 wrong usage. Settings: gdn levers.\n"
+        "Environment: GDN_TARGET, GDN_PLUGIN_PATH, GDN_ADD_PLUGIN_PATH, GDN_CONF, GDN_CONF_DIR, GDN_LOG, GDN_KEEP_LOADED,\n"
+        "  and for GPU kernels GDN_NVRTC, GDN_CACHE_DIR, GDN_CACHE_MAX_MIB, GDN_CUBIN_DIR, GDN_JIT_NOCACHE, GDN_JIT_PRINT, GDN_JIT_DUMP.\n",
+        f);
 }
 
 static int run(int argc, char **argv) {
