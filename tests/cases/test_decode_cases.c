@@ -26,18 +26,18 @@ static void B39_padded_rows_leave_live_states_alone(void **state) {
     rc_run(&s);
 }
 
-/* Slot 4199 of 32 x 128 x 128 states begins at element 4199 * 2^19 > 2^31; 8.8 GB of addresses, a few pages of memory. */
-static void B41_slot_offset_past_2_to_the_31(void **state) {
-    (void)state;
-    enum { SLOTS = 4200, AT = 4199, WRAPPED = AT % 4096 }; /* where 31 bits would land */
+/* Slot `at` of 32 x 128 x 128 states begins at element at * 2^19: 4199 lies past 2^31, 8295 past 2^32. 8.8 and 17.6 GB of
+ * addresses, a few pages of memory. Either would wrap to slot 103. */
+static void far_slot(uint32_t at) {
+    enum { WRAPPED = 103 };
     const rc_spec s = DECODE(.nk = 16, .nv = 32, .dim = 128);
     rule_case c;
     rc_make(&c, &s);
     guard small = c.pool;
-    c.pool = guard_alloc((uint64_t)SLOTS * c.stride * 4);
-    c.in[0] = c.out[0] = AT;
+    c.pool = guard_alloc((at + 1ull) * c.stride * 4);
+    c.in[0] = c.out[0] = (int32_t)at;
     guard_put(&c.in_slots, c.in);
-    c.shape.num_slots = SLOTS;
+    c.shape.num_slots = at + 1;
     memcpy(rc_state(&c, false, 0), small.p, c.state_elems * 4);
     float *wrapped = (float *)(void *)c.pool.p + WRAPPED * c.stride;
     memcpy(wrapped, small.p, c.state_elems * 4);
@@ -51,12 +51,18 @@ static void B41_slot_offset_past_2_to_the_31(void **state) {
     assert_memory_equal(wrapped, small.p, c.state_elems * 4);
     const uint64_t *word = (const uint64_t *)(const void *)c.pool.p;
     uint64_t first = 0;
-    for (uint64_t i = 0; i < WRAPPED * c.stride / 2; i++) first |= word[i]; /* slots 0 .. 102 are as they were: zero */
+    for (uint64_t i = 0; i < WRAPPED * c.stride / 2; i++) first |= word[i]; /* the slots before it are as they were: zero */
     assert_int_equal(first, 0);
     free(got);
     rc_expect_free(&e);
     guard_free(&small);
     rc_free(&c);
+}
+
+static void B41_slot_offsets_past_2_to_the_31_and_32(void **state) {
+    (void)state;
+    far_slot(4199);
+    far_slot(8295);
 }
 
 static void B43_state_goes_from_every_writer_to_decode(void **state) {
@@ -288,7 +294,7 @@ static void control_spoilt_results_are_noticed(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(B39_padded_rows_leave_live_states_alone),
-        cmocka_unit_test(B41_slot_offset_past_2_to_the_31),
+        cmocka_unit_test(B41_slot_offsets_past_2_to_the_31_and_32),
         cmocka_unit_test(B43_state_goes_from_every_writer_to_decode),
         cmocka_unit_test(B44_value_heads_take_the_right_key_head),
         cmocka_unit_test(B45_ratios_of_value_to_key_heads),

@@ -37,7 +37,7 @@ static void fill(conv_case *c) {
     rng r = { s->seed * 1009 + C };
     c->x = guard_alloc(c->buffer_rows * c->x_stride * size);
     guard_poison(&c->x);
-    for (uint32_t t = c->start[0]; t < c->start[s->batch]; t++) num_fill(c->x.p + t * c->x_stride * size, s->act, C, &r, -2, 2);
+    for (uint64_t t = c->start[0]; t < c->start[s->batch]; t++) num_fill(c->x.p + t * c->x_stride * size, s->act, C, &r, -2, 2);
     c->weight = guard_alloc(C * s->width * num_size(s->weight_type));
     num_fill(c->weight.p, s->weight_type, C * s->width, &r, -1, 1);
     if (s->bias) {

@@ -73,14 +73,14 @@ static void fill_unit(uint8_t *row, const rc_spec *s, rng *r) {
 static void fill_rows(rule_case *c, rng *r) {
     const rc_spec *s = &c->s;
     const uint64_t size = num_size(s->act);
-    for (uint32_t t = c->start[0]; t < c->start[s->batch]; t++) {
+    for (uint64_t t = c->start[0]; t < c->start[s->batch]; t++) {
         fill_unit(c->qp + t * c->qk_stride * size, s, r);
         fill_unit(c->kp + t * c->qk_stride * size, s, r);
         num_fill(c->vp + t * c->v_stride * size, s->act, (uint64_t)s->nv * s->dim, r, -0.5, 0.5);
         for (uint32_t h = 0; h < s->nv; h++) {
             const double a = rng_uniform(r, s->a_lo, s->a_hi);
-            *rc_gate(c, t, h) = (float)(s->gate_form == GDN_GATE_LOG ? log(a) : a);
-            *rc_beta(c, t, h) = (float)rng_uniform(r, s->b_lo, s->b_hi);
+            *rc_gate(c, (uint32_t)t, h) = (float)(s->gate_form == GDN_GATE_LOG ? log(a) : a);
+            *rc_beta(c, (uint32_t)t, h) = (float)rng_uniform(r, s->b_lo, s->b_hi);
         }
     }
 }
