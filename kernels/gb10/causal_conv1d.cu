@@ -20,6 +20,7 @@ enum { W_BF16 = 0, W_ANY = 1 };
 /* Lanes of a normalised head: known to be 16 (128 channels), none, or by the lane. */
 enum { HEAD_NONE = 0, HEAD_16 = 16, HEAD_ANY = 1 };
 enum { BATCH = 4 }; /* rows that are waited for together */
+static_assert(GDN_CONV_TOKENS % BATCH == 0 && GDN_CONV_TOKENS >= 7, "only a first tile reaches back into the state");
 
 /* ---- arithmetic of one row, eight channels ---- */
 template <int W> GDN_DEVICE float tap(float acc, float w, float x, bool f32) {
