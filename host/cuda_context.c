@@ -7,7 +7,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* A page of its own that a child of fork sees as zeros: asking whether this is the process that opened the driver is one load. */
+_Atomic bool gdn__cuda_no_wipe;
+
+/* A page of its own that a child of fork sees as zeros: asking whether this is the process that opened the driver is one load.
+ * Kernels that cannot do that (before Linux 4.14, some sandboxes) cost a system call instead. */
 gdn_status gdn__cuda_guard_make(gdn__cuda *cu, gdn_text *err) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uint32_t *p = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -15,11 +18,7 @@ gdn_status gdn__cuda_guard_make(gdn__cuda *cu, gdn_text *err) {
         gdn__text_set(err, "fork guard: %s", strerror(errno));
         return GDN_E_NOMEM;
     }
-    if (madvise(p, page, MADV_WIPEONFORK) != 0) {
-        gdn__text_set(err, "fork guard: %s (Linux 4.14 or newer is needed)", strerror(errno));
-        (void)munmap(p, page);
-        return GDN_E_INTERNAL;
-    }
+    if (atomic_load(&gdn__cuda_no_wipe) || madvise(p, page, MADV_WIPEONFORK) != 0) cu->pid = getpid();
     *p = 1;
     cu->alive = p;
     return GDN_OK;

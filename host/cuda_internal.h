@@ -10,6 +10,7 @@
 #include "cuda_backend.h"
 #include "cuda_driver.h"
 #include "nvrtc_jit.h"
+#include <unistd.h>
 
 typedef struct gdn__cuda gdn__cuda;
 
@@ -43,6 +44,7 @@ struct gdn__cuda {
     gdn__cuda_api api;
     gdn__log log;
     const uint32_t *alive; /* a page that the kernel clears in a forked child */
+    pid_t pid;             /* where it cannot: the process; else 0 */
     uint32_t n;
     gdn__cuda_device *dev;
     pthread_mutex_t mutex; /* contexts, the list of modules, their functions */
@@ -51,11 +53,12 @@ struct gdn__cuda {
 };
 
 /* ---- cuda_context.c ---- */
+extern _Atomic bool gdn__cuda_no_wipe; /* as on a kernel without MADV_WIPEONFORK; only tests write it */
 gdn_status gdn__cuda_guard_make(gdn__cuda *cu, gdn_text *err);
 void gdn__cuda_guard_drop(gdn__cuda *cu);
 /* false in a child of fork: nothing of the driver may be touched there. */
 static inline bool gdn__cuda_alive(const gdn__cuda *cu) {
-    return *cu->alive != 0;
+    return *cu->alive != 0 && (!cu->pid || cu->pid == getpid());
 }
 
 /* GDN_OK, or the status of a failed call, told with its name: to err if there is one, else to the log. */

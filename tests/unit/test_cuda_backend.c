@@ -1,4 +1,5 @@
 /* test_cuda_backend.c - the driver side on a fake driver of two devices: opening, devices, contexts, memory, capture, fork. */
+#include "cuda_internal.h"
 #include "cuda_test.h"
 
 #include <pthread.h>
@@ -251,14 +252,18 @@ static int in_the_child(void) {
 }
 static void test_fork(void **state) {
     (void)state;
-    const gdn_backend *b = open_fake();
-    uint64_t p;
-    assert_int_equal(b->mem_alloc(b->user, 0, 16, &p), GDN_OK);
-    forked_backend = b;
-    assert_int_equal(in_child(in_the_child), 0);
-    b->mem_free(b->user, 0, p); /* and the parent goes on */
-    gdn__cuda_backend_close(b);
-    expect_nothing_left();
+    for (int no_wipe = 0; no_wipe < 2; no_wipe++) {
+        atomic_store(&gdn__cuda_no_wipe, no_wipe != 0);
+        const gdn_backend *b = open_fake();
+        uint64_t p;
+        assert_int_equal(b->mem_alloc(b->user, 0, 16, &p), GDN_OK);
+        forked_backend = b;
+        assert_int_equal(in_child(in_the_child), 0);
+        b->mem_free(b->user, 0, p); /* and the parent goes on */
+        gdn__cuda_backend_close(b);
+        expect_nothing_left();
+    }
+    atomic_store(&gdn__cuda_no_wipe, false);
 }
 
 static void *alloc_in_thread(void *arg) {
