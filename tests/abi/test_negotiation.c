@@ -114,7 +114,7 @@ static void test_refused(void **state) {
         { "null_answer", GDN_E_ABI, "it has no table for ABI 0.1" },
         { "other_sanitizer", GDN_E_ABI, "built with sanitizer '" },
         { "needs_foo", GDN_E_LOAD, "libfoo.so" },
-        { "gpu", GDN_E_NODRIVER, "target 'gpu' needs a GPU (sm_90a), and this libgdn carries no GPU backend" },
+        { "gpu", GDN_E_NODRIVER, "target 'gpu' needs a GPU (sm_90a): no CUDA driver: libcuda.so.1" },
         { "init_fails", GDN_E_DRIVER, "target 'init_fails': init failed: a driver call failed" },
         { "nowhere", GDN_E_NOTARGET, "no such file" },
     };

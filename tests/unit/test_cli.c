@@ -77,7 +77,7 @@ static const json_t *row_of(const json_t *list, const char *key, const char *val
 
 static void test_targets(void **state) {
     (void)state;
-    expect("", "targets", 0, "hopper: target 'hopper' could not be opened; tried ");
+    expect("", "targets", 0, "hopper: target 'hopper' needs a GPU (sm_90a): ");
     expect("", "targets --target cpu", 0, "usable");
     expect("", "targets --target hopper", 1, "no such file");
     expect("", "targets --target ./nowhere.so", 1, "./nowhere.so: no such file");
