@@ -79,7 +79,7 @@ static void test_targets(void **state) {
     (void)state;
     expect("", "targets", 0, "hopper: target 'hopper' needs a GPU (sm_90a): ");
     expect("", "targets --target cpu", 0, "usable");
-    expect("", "targets --target hopper", 1, "no such file");
+    expect("", "targets --target hopper", 1, "no CUDA driver");
     expect("", "targets --target ./nowhere.so", 1, "./nowhere.so: no such file");
     expect("", "targets --target nowhere", 1, "nowhere: target 'nowhere' could not be opened");
     expect("GDN_PLUGIN_PATH=/nonexistent", "targets", 1, "cpu: target 'cpu' could not be opened");
@@ -91,8 +91,8 @@ static void test_targets(void **state) {
     assert_string_equal(text(cpu, "abi"), "0.1");
     assert_int_equal(strlen(text(cpu, "build_id")), 16);
     assert_false(json_is_true(json_object_get(gb10, "usable")));
-    assert_string_equal(text(gb10, "status"), "GDN_E_NOTARGET");
-    assert_contains(text(gb10, "reason"), "no such file");
+    assert_string_equal(text(gb10, "status"), "GDN_E_NODRIVER");
+    assert_contains(text(gb10, "reason"), "no CUDA driver");
     json_decref(doc);
 }
 
