@@ -1,0 +1,99 @@
+/* gate_sass.c - counts machine instructions in a cubin without a disassembler: every instruction has 16 bytes, and the low 9 bits of
+ * its first word tell which one it is, whatever its operands. The table was read off a disassembler for sm_90a and sm_121f; the
+ * test calibrates the names that facts rest on with kernels whose counts are known. */
+#include "nvrtc_gate.h"
+#include <elf.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    uint16_t code;
+} table[] = {
+    { "FADD", 0x021 },   { "FMUL", 0x020 },   { "FFMA", 0x023 },    { "F2FP", 0x03e },    { "MUFU", 0x108 },
+    { "HMMA", 0x03c },   { "HGMMA", 0x1f0 },  { "OMMA", 0x07f },    { "LDSM", 0x03b },    { "STSM", 0x044 },
+    { "LDGSTS", 0x1ae }, { "UBLKCP", 0x1ba }, { "UTMALDG", 0x1b4 }, { "UTMASTG", 0x1b5 }, { "LDG", 0x181 },
+    { "STG", 0x186 },    { "LDS", 0x184 },    { "STS", 0x188 },     { "LDL", 0x183 },     { "STL", 0x187 },
+    { "SHFL", 0x189 },   { "BAR", 0x11d },    { "SYNCS", 0x1b2 },   { "SYNCS", 0x1a7 },   { "USETMAXREG", 0x1c8 },
+};
+enum { INSTRUCTION = 16, N_TABLE = sizeof table / sizeof *table };
+
+uint32_t gate_read_cubin(const void *cubin, size_t bytes, gate_code *out) {
+    const unsigned char *base = cubin;
+    Elf64_Ehdr h;
+    uint32_t n = 0;
+    if (bytes < sizeof h || memcmp(base, ELFMAG, SELFMAG) != 0) return 0;
+    memcpy(&h, base, sizeof h);
+    if (h.e_shentsize != sizeof(Elf64_Shdr) || h.e_shoff > bytes || (size_t)h.e_shnum * sizeof(Elf64_Shdr) > bytes - h.e_shoff ||
+        h.e_shstrndx >= h.e_shnum)
+        return 0;
+    const unsigned char *sections = base + h.e_shoff;
+    Elf64_Shdr names;
+    memcpy(&names, sections + (size_t)h.e_shstrndx * sizeof names, sizeof names);
+    if (names.sh_offset > bytes || names.sh_size > bytes - names.sh_offset) return 0;
+    for (uint32_t i = 0; i < h.e_shnum && n < GATE_ENTRIES; i++) {
+        Elf64_Shdr s;
+        memcpy(&s, sections + (size_t)i * sizeof s, sizeof s);
+        if (s.sh_name >= names.sh_size || s.sh_offset > bytes || s.sh_size > bytes - s.sh_offset) continue;
+        const char *name = (const char *)base + names.sh_offset + s.sh_name;
+        const size_t room = names.sh_size - s.sh_name, length = strnlen(name, room);
+        if (length == room || strncmp(name, ".text.", 6) != 0 || length - 6 >= GATE_NAME) continue;
+        memcpy(out[n].entry, name + 6, length - 6 + 1);
+        out[n].text = base + s.sh_offset;
+        out[n].bytes = s.sh_size;
+        n++;
+    }
+    return n;
+}
+
+/* A name may stand for several codes. */
+long gate_count(const gate_code *code, const char *name) {
+    long count = -1;
+    for (size_t t = 0; t < N_TABLE; t++) {
+        if (strcmp(table[t].name, name) != 0) continue;
+        if (count < 0) count = 0;
+        for (size_t at = 0; at + INSTRUCTION <= code->bytes; at += INSTRUCTION) {
+            uint64_t word;
+            memcpy(&word, code->text + at, sizeof word);
+            count += (word & 0x1ff) == table[t].code;
+        }
+    }
+    return count;
+}
+
+static bool fact_holds(const gate_code *code, const char *fact, char *why, size_t room) {
+    char name[32];
+    const size_t n = strcspn(fact, "<>=");
+    if (n == 0 || n >= sizeof name || !fact[n]) {
+        snprintf(why, room, "`%s` is no fact (NAME=n, NAME<=n, NAME>=n)", fact);
+        return false;
+    }
+    memcpy(name, fact, n);
+    name[n] = 0;
+    const bool most = fact[n] == '<', least = fact[n] == '>';
+    char *end;
+    const long want = strtol(fact + n + (most || least ? 2 : 1), &end, 10), is = gate_count(code, name);
+    if (*end || is < 0) {
+        snprintf(why, room, "`%s`: no such instruction, or no number", fact);
+        return false;
+    }
+    const bool ok = most ? is <= want : least ? is >= want : is == want;
+    if (!ok) snprintf(why, room, "%s, but there are %ld", fact, is);
+    return ok;
+}
+bool gate_facts(const gate_code *code, const char *facts, char *why, size_t room) {
+    while (*facts) {
+        char fact[64];
+        const size_t n = strcspn(facts, " ");
+        if (n >= sizeof fact) {
+            snprintf(why, room, "a fact is too long: %s", facts);
+            return false;
+        }
+        memcpy(fact, facts, n);
+        fact[n] = 0;
+        if (n && !fact_holds(code, fact, why, room)) return false;
+        facts += n + (facts[n] == ' ');
+    }
+    return true;
+}
