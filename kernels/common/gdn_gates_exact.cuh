@@ -1,5 +1,6 @@
-/* gdn_gates_exact.cuh - the same gates to half an ulp or so, from exactly rounded operations alone (+ - * / and fused multiply-add):
- * the same bytes on every device and in the emulator, and no double precision.
+/* gdn_gates_exact.cuh - the same gates, careful, from exactly rounded operations alone (+ - * / and fused multiply-add): the same bytes
+ * on every device and in the emulator, and no double precision. Largest relative errors found in 20 million tries over g in
+ * [-87, 0]: gate 1.4e-6, its logarithm 8.1e-8, beta 1.5e-7.
  *
  *     beta = 1 / (1 + exp(-b))     g = -exp(min(A_log, 20)) * log(1 + exp(min(a + dt_bias, 20)))     gate = exp(g)
  *
@@ -27,7 +28,7 @@ GDN_DEVICE float gdn__scale(float x, int32_t n) {
     return x * gdn_float((uint32_t)(127 + half) << 23) * gdn_float((uint32_t)(127 + n - half) << 23);
 }
 
-/* e^(hi + lo) for hi in [-1000, 100], lo small beside it: relative error below 2^-27. */
+/* e^(hi + lo) for hi in [-1000, 100], lo small beside it: relative error below 2^-25. */
 GDN_DEVICE gdn_pair gdn__exp_pair(float hi, float lo) {
     const float magic = 12582912.0f; /* 1.5 * 2^23: the sum's last bits are the nearest integer, also for a NaN a defined one */
     const float shifted = gdn_fma(hi, 1.44269504f, magic), n = shifted - magic;
@@ -44,7 +45,7 @@ GDN_DEVICE gdn_pair gdn__exp_pair(float hi, float lo) {
     q = gdn_fma(q, x.hi, 1.66666667e-1f);
     q = gdn_fma(q, x.hi, 0.5f);
     const gdn_pair s = gdn__two_sum(1.0f, x.hi);
-    const float low = s.lo + gdn_fma(x.hi * x.hi, q, gdn_fma(x.hi, x_low, x_low));
+    const float curve = gdn_fma(x.hi * x.hi, q, s.lo), low = gdn_fma(s.hi + curve, x_low, curve); /* e^x (1 + x_low) */
     const gdn_pair e = gdn__two_sum(s.hi, low);
     return { e.hi, e.lo, (int32_t)(gdn_bits(shifted) & 0x7fffffu) - 0x400000 };
 }

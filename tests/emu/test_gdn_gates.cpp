@@ -83,6 +83,22 @@ static void values(emu::bench &b) {
     }
 }
 
+/* Everywhere that the decay is neither 0 nor 1: g to 87, from large rates of tiny softplus to the reverse. */
+static void everywhere(emu::bench &b) {
+    unsigned wrong = 0, plain_wrong = 0, used = 0;
+    for (uint32_t i = 0; i < 200000; i++) {
+        const float a = bf16_of(b.uniform(-60, 25)), A = b.uniform(-12, 20), dt = b.uniform(-5, 5);
+        const long double g = want_g(a, A, dt);
+        wrong += !near(gdn_gate_exact(a, A, dt, true), g, 2e-7L) || !near(gdn_gate_exact(a, A, dt, false), expl(g));
+        if (g < -60 && g > -87) {
+            used++;
+            plain_wrong += !near((float)expl((float)g), expl(g)); /* g rounded to f32, all else exact */
+        }
+    }
+    b.expect(wrong == 0, "within 2e-6 everywhere, the log form within 2e-7");
+    b.expect(used > 1000 && plain_wrong > used / 10, "control: a decay of an f32 g is noticed");
+}
+
 static void reported(emu::bench &b) {
     b.expect(near(gdn_gate_exact(100, -8, 0, false), expl(-expl(-8.0L) * log1pl(expl(20.0L)))),
              "B77: a = 100 decays by the clamped 0.9933");
@@ -115,6 +131,7 @@ static void fast_form(emu::bench &b) {
 int main(int argc, char **argv) {
     emu::check c(argc, argv);
     c.test("values", values);
+    c.test("everywhere", everywhere);
     c.test("reported cases", reported);
     c.test("fast form", fast_form);
     c.test("plain, 17 x 48", [](emu::bench &b) { one_shape(b, { 17, 48, 0, 0, 0, 0 }); });
