@@ -24,12 +24,15 @@
 #ifndef GDN_BA_TC_COLUMNS
 #define GDN_BA_TC_COLUMNS 96
 #endif
-/* What accuracy costs, each measurable alone; the defaults are what the tests grade. */
+/* What accuracy and barriers cost, each measurable alone; the defaults are what the tests grade. */
 #ifndef GDN_BA_TC_CHUNK
 #define GDN_BA_TC_CHUNK 32 /* of k, inside the tensor core: 16, 32 or 64 */
 #endif
 #ifndef GDN_BA_TC_FOLD
 #define GDN_BA_TC_FOLD 4 /* stages of ordinary additions */
+#endif
+#ifndef GDN_BA_TC_GROUP
+#define GDN_BA_TC_GROUP 1 /* stages between two barriers; at least two groups make the ring */
 #endif
 #ifndef GDN_BA_TC_PRECISE
 #define GDN_BA_TC_PRECISE 1 /* 0: the parent's fast intrinsics */
@@ -44,6 +47,7 @@ enum {
     STEP = 64, /* of k, a stage: one panel */
     CHUNK = GDN_BA_TC_CHUNK,
     FOLD = GDN_BA_TC_FOLD,
+    GROUP = GDN_BA_TC_GROUP,
     GROUP_COLUMNS = ROWS == 64 ? COLUMNS / 2 : COLUMNS, /* of a warpgroup */
     REGS = GROUP_COLUMNS / 2,
     PRECISE = GDN_BA_TC_PRECISE,
@@ -51,7 +55,8 @@ enum {
     PITCH = COLUMNS + 8, /* floats of a row of partial sums: fragment stores meet no bank twice */
 };
 static_assert(COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 128, "columns");
-static_assert(STAGES >= 2 && ROWS * PITCH * 4 <= STAGES * STAGE_BYTES, "the partial sums take the place of the stages");
+static_assert(STAGES % GROUP == 0 && STAGES >= 2 * GROUP, "groups");
+static_assert(ROWS * PITCH * 4 <= STAGES * STAGE_BYTES, "the partial sums take the place of the stages");
 typedef gdn_cluster<SPLIT, THREADS, GDN_BA_TC_SMEM(GDN_BA_TC_COLUMNS)> cluster;
 
 /* ---- operands: ROWS rows of A, then COLUMNS rows of B, 128 bytes each, in 128-byte swizzle ---- */
@@ -174,23 +179,29 @@ dense_gemm_ba_gates_prefill_tc(const gdn_bf16 *A, const gdn_bf16 *B, const float
     GDN_UNROLL
     for (uint32_t i = 0; i < REGS; i++) s.plain[i] = s.hi[i] = s.lo[i] = 0.0f;
 
-    for (uint32_t i = 0; i + 1 < STAGES; i++) {
+    for (uint32_t i = 0; i < STAGES - GROUP; i++) {
         if (i < steps) load_stage(from, stages + i * STAGE_BYTES, i * STEP);
-        gdn_cp_async_commit();
+        if (i % GROUP == GROUP - 1) gdn_cp_async_commit();
     }
-    uint32_t here = 0, next = STAGES - 1;
+    uint32_t here = 0, next = STAGES - GROUP;
     GDN_NO_UNROLL
-    for (uint32_t i = 0; i < steps; i++) {
-        gdn_cp_async_wait<STAGES - 2>();
+    for (uint32_t i = 0; i < steps; i += GROUP) {
+        gdn_cp_async_wait<STAGES / GROUP - 2>();
         gdn_fence_async();     /* wgmma reads what cp.async wrote */
-        cluster::sync_block(); /* stage i has landed, and nobody reads the stage before it any more */
-        if (i + STAGES - 1 < steps) load_stage(from, stages + next * STAGE_BYTES, (i + STAGES - 1) * STEP);
+        cluster::sync_block(); /* this group has landed, and nobody reads the one before it any more */
+        const uint32_t end = i + GROUP < steps ? i + GROUP : steps;
+        for (uint32_t j = i; j < i + GROUP; j++) {
+            if (j + STAGES - GROUP < steps) load_stage(from, stages + next * STAGE_BYTES, (j + STAGES - GROUP) * STEP);
+            next = next + 1 == STAGES ? 0 : next + 1;
+        }
         gdn_cp_async_commit();
-        const unsigned char *const stage = stages + here * STAGE_BYTES;
-        multiply_stage(s, gdn_make_tile_k(stage + group_row * 128), gdn_make_tile_k(stage + (ROWS + group_column) * 128));
-        if (i % FOLD == FOLD - 1) fold(s);
-        here = here + 1 == STAGES ? 0 : here + 1;
-        next = next + 1 == STAGES ? 0 : next + 1;
+        GDN_NO_UNROLL
+        for (uint32_t j = i; j < end; j++) {
+            const unsigned char *const stage = stages + here * STAGE_BYTES;
+            multiply_stage(s, gdn_make_tile_k(stage + group_row * 128), gdn_make_tile_k(stage + (ROWS + group_column) * 128));
+            if (j % FOLD == FOLD - 1) fold(s);
+            here = here + 1 == STAGES ? 0 : here + 1;
+        }
     }
     fold(s);
 
