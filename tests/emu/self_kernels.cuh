@@ -3,18 +3,14 @@
 #pragma once
 #include "gdn_device.cuh"
 
-/* o[p] = sum of x[256 p .. +255], eight warps. 1: no barrier before the partial sums are read; 2: none before they are rewritten. */
+/* o[p] = sum of x[64 p .. +63], two warps. 1: no barrier before the partial sums are read; 2: none before they are rewritten. */
 template <int PLANT> __global__ void self_sum(const float *x, float *o, int passes) {
-    __shared__ float part[8];
+    __shared__ float part[2];
     for (int p = 0; p < passes; p++) {
-        const float a = gdn_warp_sum_down(x[p * 256 + (int)threadIdx.x]);
+        const float a = gdn_warp_sum_down(x[p * 64 + (int)threadIdx.x]);
         if (gdn_lane() == 0) part[threadIdx.x / 32] = a;
         if (PLANT != 1) __syncthreads();
-        if (threadIdx.x == 0) {
-            float s = 0.0f;
-            for (int i = 0; i < 8; i++) s += part[i];
-            o[p] = s;
-        }
+        if (threadIdx.x == 0) o[p] = part[0] + part[1];
         if (PLANT != 2) __syncthreads();
     }
 }

@@ -126,13 +126,13 @@ static options aligned(bool proxy = false) {
 }
 
 static void races(emu::bench &b) {
-    auto &x = b.input<float>("x", 3 * 256, [](size_t i) { return (float)(i % 97); });
+    auto &x = b.input<float>("x", 3 * 64, [](size_t i) { return (float)(i % 97); });
     auto &w = b.input<float>("w", 32, [](size_t i) { return (float)i; });
     auto &y = b.input<uint4>("y", 5 * 64, [](size_t i) { return uint4 { 0, (unsigned)(i * i), 0, 0 }; });
     auto &o = b.output<float>("o", 3);
     auto &v = b.output<float>("v", 32);
     auto &u = b.output<uint32_t>("u", 64);
-    auto sum = [&](std::function<void()> f) { return kernel_case { 1, 256, 0, {}, f, o.p, 12 }; };
+    auto sum = [&](std::function<void()> f) { return kernel_case { 1, 64, 0, {}, f, o.p, 12 }; };
     auto warp = [&](std::function<void()> f) { return kernel_case { 1, 32, 0, {}, f, v.p, 128 }; };
     auto stages = [&](std::function<void()> f) { return kernel_case { 1, 64, 0, {}, f, u.p, 256 }; };
     right(b, "sum", sum([&] { self_sum<0>(x.p, o.p, 3); }));
