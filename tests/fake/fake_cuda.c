@@ -1,6 +1,7 @@
 /* fake_cuda.c - a CUDA driver for tests: counts what it gives, checks who asks, fails on demand. See fake_cuda.h. */
 #include "fake_cuda.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ typedef struct entry {
 
 static fake_cuda state = { .devices = FAKE_DEVICES, .cc = { 90, 121 }, .trail = "" };
 static context contexts[FAKE_DEVICES] = { { 0 }, { 1 } };
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of what is no single number */
 static _Thread_local context *stack[16];
 static _Thread_local int depth, mode;
 
@@ -37,13 +39,19 @@ EXPORT void fake_cuda_set_current(void *ctx) {
     stack[0] = ctx;
 }
 
+static int violation(int answer) {
+    state.violations++;
+    return answer;
+}
+
 /* Notes the call; the answer is what the test wants it to be, else 0. */
 static int begin(const char *name) {
+    (void)pthread_mutex_lock(&mutex);
     const size_t n = strlen(state.trail);
     (void)snprintf(state.trail + n, sizeof state.trail - n, "%s ", name);
-    state.calls++;
-    if (state.fail_at && state.calls == state.fail_at) return state.fail_with;
-    return state.sticky;
+    (void)pthread_mutex_unlock(&mutex);
+    const int number = ++state.calls;
+    return state.fail_at && number == state.fail_at ? state.fail_with : state.sticky;
 }
 #define BEGIN(name)                                                                                                                        \
     do {                                                                                                                                   \
@@ -53,11 +61,11 @@ static int begin(const char *name) {
 /* Calls that need a context, and calls that no capture of this thread allows unless its mode is relaxed. */
 #define NEED_CONTEXT()                                                                                                                     \
     do {                                                                                                                                   \
-        if (!depth) return state.violations++, 201;                                                                                        \
+        if (!depth) return violation(201);                                                                                                 \
     } while (0)
 #define NEED_RELAXED()                                                                                                                     \
     do {                                                                                                                                   \
-        if (mode != 2) return state.violations++, 900;                                                                                     \
+        if (mode != 2) return violation(900);                                                                                              \
     } while (0)
 static int current_device(void) {
     return depth ? stack[depth - 1]->device : -1;
@@ -143,7 +151,7 @@ static int f_cuCtxPushCurrent(void *ctx) {
 }
 static int f_cuCtxPopCurrent(void **ctx) {
     /* Pops also when it fails: a stack that stays wrong would blame the wrong call. */
-    if (!depth) return state.violations++, 201;
+    if (!depth) return violation(201);
     *ctx = stack[--depth];
     BEGIN("cuCtxPopCurrent");
     return 0;
@@ -165,7 +173,7 @@ static int f_cuStreamIsCapturing(void *stream, int *status) {
 static int f_cuStreamSynchronize(void *stream) {
     NEED_CONTEXT();
     BEGIN("cuStreamSynchronize");
-    if (captured(stream)) return state.violations++, 900;
+    if (captured(stream)) return violation(900);
     return foreign(stream) ? 400 : 0;
 }
 static int f_cuMemAlloc(uint64_t *p, size_t n) {
@@ -189,7 +197,7 @@ static int f_cuMemFree(uint64_t p) {
 static int f_cuMemcpyHtoDAsync(uint64_t dst, const void *src, size_t n, void *stream) {
     NEED_CONTEXT();
     BEGIN("cuMemcpyHtoDAsync");
-    if (captured(stream)) return state.violations++, 900;
+    if (captured(stream)) return violation(900);
     if (foreign(stream)) return 400;
     memcpy((void *)(uintptr_t)dst, src, n);
     return 0;
@@ -197,7 +205,7 @@ static int f_cuMemcpyHtoDAsync(uint64_t dst, const void *src, size_t n, void *st
 static int f_cuMemcpyDtoHAsync(void *dst, uint64_t src, size_t n, void *stream) {
     NEED_CONTEXT();
     BEGIN("cuMemcpyDtoHAsync");
-    if (captured(stream)) return state.violations++, 900;
+    if (captured(stream)) return violation(900);
     if (foreign(stream)) return 400;
     memcpy(dst, (const void *)(uintptr_t)src, n);
     return 0;
@@ -304,7 +312,7 @@ static int f_cuLibraryUnload(void *library) {
 }
 static int f_cuModuleGetFunction(void **out, void *module, const char *name) {
     static entry entries[64];
-    static unsigned n;
+    static _Atomic unsigned n;
     char call[72];
     NEED_CONTEXT();
     NEED_RELAXED();
@@ -353,14 +361,16 @@ static int f_cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsi
     (void)extra;
     NEED_CONTEXT();
     BEGIN("cuLaunchKernel");
-    if (((entry *)f)->owner->device != current_device()) return state.violations++, 400;
+    if (((entry *)f)->owner->device != current_device()) return violation(400);
     if (foreign(stream)) return 400;
     const unsigned grid[3] = { gx, gy, gz }, block[3] = { bx, by, bz };
+    (void)pthread_mutex_lock(&mutex);
     memcpy(state.grid, grid, sizeof grid);
     memcpy(state.block, block, sizeof block);
     state.smem = smem;
     state.launch_stream = stream;
     state.launch_params = params;
+    (void)pthread_mutex_unlock(&mutex);
     state.launched_on = current_device();
     state.launches++;
     return 0;

@@ -22,22 +22,22 @@ typedef struct fake_cuda {
     int init_error;
     const char *missing; /* a symbol that cuGetProcAddress does not know */
     int no_library;      /* the optional entries are not there           */
-    int fail_at;         /* the n-th call (from 1) fails; 0: none        */
+    _Atomic int fail_at; /* the n-th call (from 1) fails; 0: none        */
     int fail_with;
-    int sticky;       /* every call answers this                      */
-    int implicit;     /* a blocking stream captures: the legacy stream answers 906 */
-    int unload_error; /* of the next unload                           */
-    int refuse_next;  /* the next image is refused with this          */
+    int sticky;               /* every call answers this                      */
+    int implicit;             /* a blocking stream captures: the legacy stream answers 906 */
+    _Atomic int unload_error; /* of the next unload                           */
+    _Atomic int refuse_next;  /* the next image is refused with this          */
     /* read by the test */
-    int calls; /* all but the error texts                      */
-    int allocs, modules, libraries, retained[FAKE_DEVICES];
-    int violations; /* a call without a context, a wrong device, a pop of nothing, a call that a capture forbids */
-    int launches, launched_on;
+    _Atomic int calls; /* all but the error texts                      */
+    _Atomic int allocs, modules, libraries, retained[FAKE_DEVICES];
+    _Atomic int violations; /* a call without a context, a wrong device, a pop of nothing, a call that a capture forbids */
+    _Atomic int launches, launched_on;
     unsigned grid[3], block[3], smem;
     void *launch_stream, **launch_params;
-    int logs_given;         /* loads that came with both log buffers        */
-    int func_loads;         /* cuFuncLoad                                   */
-    int attribute;          /* last value set                               */
+    _Atomic int logs_given; /* loads that came with both log buffers        */
+    _Atomic int func_loads; /* cuFuncLoad                                   */
+    _Atomic int attribute;  /* last value set                               */
     char trail[FAKE_TRAIL]; /* names of all calls, a blank behind each    */
 } fake_cuda;
 typedef fake_cuda *(*fake_cuda_fn)(void);

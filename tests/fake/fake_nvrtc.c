@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "fake_cuda.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@ typedef struct program {
     size_t size;
 } program;
 static fake_nvrtc state;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the options */
 
 EXPORT fake_nvrtc *fake_nvrtc_state(void) {
     return &state;
@@ -81,7 +83,9 @@ API(nvrtcCompileProgram, void *prog, int n, const char *const *options) {
         if (!strncmp(options[i], "--gpu-architecture=", 19)) arch = options[i] + 19;
         (void)snprintf(text + k, sizeof text - k, "%s ", options[i]);
     }
+    (void)pthread_mutex_lock(&mutex);
     memcpy(state.options, text, sizeof text);
+    (void)pthread_mutex_unlock(&mutex);
     if (state.sleep_ms) {
         const struct timespec t = { 0, state.sleep_ms * 1000000L };
         (void)nanosleep(&t, NULL);

@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -43,6 +44,18 @@ static inline fake_nvrtc *fake_compiler(const char *file) {
     fake_nvrtc *fake = f();
     memset(fake, 0, sizeof *fake);
     return fake;
+}
+
+/* ---- a log that several threads may write ---- */
+static inline void hear_locked(void *user, uint32_t severity, const char *area, const char *msg) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    (void)pthread_mutex_lock(&mutex);
+    hear(user, severity, area, msg);
+    (void)pthread_mutex_unlock(&mutex);
+}
+static inline gdn__log log_threads(heard *h) {
+    *h = (heard) { 0 };
+    return (gdn__log) { hear_locked, h, GDN_LOG_DEBUG };
 }
 
 /* ---- an environment: pairs written as "NAME=value", NULL at the end ---- */

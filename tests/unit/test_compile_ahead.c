@@ -25,7 +25,7 @@ static gdn_status compile(const char *target, const char *arch, seen *s, reason 
     gdn_options opt = GDN_OPTIONS_INIT;
     opt.target = target;
     opt.plugin_path = GDN_PLUGIN_DIR;
-    opt.log = hear;
+    opt.log = hear_locked;
     opt.log_user = &h;
     h = (heard) { 0 };
     *s = (seen) { 0 };
@@ -50,7 +50,7 @@ static void expect_found(const char *target, const char *arch) {
     (void)snprintf(cache, sizeof cache, "GDN_CACHE_DIR=%s", folder);
     const char *const vars[] = { shipped, cache, "GDN_NVRTC=/nowhere/libnvrtc.so.13", NULL };
     gdn__env env = env_of(vars);
-    const gdn__log log = log_to(&h, GDN_LOG_DEBUG);
+    const gdn__log log = log_threads(&h);
     gdn__jit j;
     const gdn_modules *m = modules_of(target);
     assert_non_null(m);
@@ -143,7 +143,7 @@ static void test_cache(void **state) {
     char place[256];
     gdn_text where = { place, sizeof place, 0 };
     reason r;
-    const gdn__log log = log_to(&h, GDN_LOG_DEBUG);
+    const gdn__log log = log_threads(&h);
     for (int i = 0; i < 3; i++) jobs[i] = job_for(names[i], "k()", "sm_90a");
     assert_int_equal(gdn__jit_open(&j, gdn__env_shared(), &log, NULL), GDN_OK);
     if (gdn__jit_get(&j, 3, jobs, NULL, NULL, c, st, NULL) != GDN_OK) fail_msg("%s", h.text);

@@ -35,7 +35,7 @@ static void start(jit_env *j, const char *nvrtc, const char *more) {
     reason r;
     (void)snprintf(asked, sizeof asked, "GDN_NVRTC=%s", nvrtc);
     const char *const vars[] = { cache_var, asked, more, NULL };
-    const gdn__log log = log_to(&h, GDN_LOG_DEBUG);
+    const gdn__log log = log_threads(&h);
     j->env = env_of(vars);
     assert_int_equal(gdn__jit_open(&j->jit, &j->env, &log, reason_of(&r)), GDN_OK);
 }

@@ -15,7 +15,7 @@ static heard h;
 static const gdn_backend *b;
 
 static const gdn_backend *open_again(void) {
-    const gdn__log log = log_to(&h, GDN_LOG_DEBUG);
+    const gdn__log log = log_threads(&h);
     const gdn_backend *out = NULL;
     reason r;
     if (gdn__cuda_backend_open_file(FAKE_LIBCUDA, &log, &env, &out, reason_of(&r)) != GDN_OK) fail_msg("%s", r.buf);
@@ -352,8 +352,7 @@ static void *use_in_thread(void *arg) {
     b->module_unload(b->user, 0, module);
     return ok ? NULL : arg;
 }
-/* B189: the first calls of many threads at once. (The fake driver's counters are guarded by nothing: what is checked is that
- * every thread's work succeeded.) */
+/* B189: the first calls of many threads at once. */
 static void test_threads(void **state) {
     (void)state;
     pthread_t t[16];
