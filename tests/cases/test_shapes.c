@@ -24,7 +24,14 @@ static void decode_and_verify_at_every_head_count(void **state) {
     static const uint32_t ops[] = { GDN_OP_DECODE, GDN_OP_VERIFY, GDN_OP_VERIFY_WOA };
     for (uint32_t i = 0; i < N_OF(heads); i++) {
         for (uint32_t j = 0; j < 3; j++) {
-            rc_spec s = { .op = ops[j], .nk = heads[i][0], .nv = heads[i][1], .dim = 128, .addr = GDN_STATE_POOL, .batch = 2, .rows = 4 };
+            rc_spec s = { .op = ops[j],
+                          .nk = heads[i][0],
+                          .nv = heads[i][1],
+                          .dim = 128,
+                          .addr = GDN_STATE_POOL,
+                          .batch = 2,
+                          .num_slots = 4,
+                          .rows = 4 };
             rc_run(&s);
             s.dim = 64;
             s.act = GDN_BF16;
