@@ -85,7 +85,7 @@ struct alignas(16) lane_out {
     unsigned char b[32];
 };
 struct group {
-    uint32_t mask, arrived, left;
+    uint32_t mask, arrived, left, asleep; /* asleep: by place in the schedule's order */
     int kind, line;
     lane_in *in;
     lane_out *out;
@@ -106,5 +106,4 @@ enum {
 /* Accesses that the emulator makes on behalf of the running thread: the sanitizers are told, a bad one fails by name. */
 void seen_read(const void *p, size_t bytes, const char *what);
 void seen_write(const void *p, size_t bytes, const char *what);
-void copy(void *d, const void *s, size_t bytes); /* never seen */
 } // namespace emu

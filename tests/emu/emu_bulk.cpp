@@ -38,7 +38,7 @@ static void mbar_progress(unsigned i) {
     m.phase++;
     m.pending = m.expected;
     for (unsigned t = 0; t < B.n; t++)
-        if (B.f[t].st == state::at_mbar && B.f[t].mbar == i && B.f[t].parity == done) B.f[t].st = state::ready;
+        if (B.f[t].st == state::at_mbar && B.f[t].mbar == i && B.f[t].parity == done) wake(B.f[t]);
 }
 void mbar_arrive(uint64_t *bar, uint32_t expect_bytes, bool expect, place at) {
     unsigned i;
@@ -70,9 +70,7 @@ void mbar_wait(uint64_t *bar, uint32_t parity, place at) {
     if ((m.phase & 1) == (parity & 1)) {
         f.mbar = i;
         f.parity = parity & 1;
-        f.at = at;
-        f.st = state::at_mbar;
-        yield();
+        sleep(state::at_mbar, at);
     }
     acquire(&m.sync[parity & 1]);
 }

@@ -93,10 +93,20 @@ struct product { /* one wgmma of one warp; head: what all lanes agree on (emu_wg
     unsigned engine;
 };
 
+/* A loop of its own (the build keeps it one): a call of memcpy would be seen by the sanitizers. */
+inline void copy(void *d, const void *s, size_t bytes) {
+    typedef uint64_t __attribute__((may_alias, aligned(1))) word;
+    size_t i = 0;
+    for (; i + 8 <= bytes; i += 8)
+        *reinterpret_cast<word *>(static_cast<char *>(d) + i) = *reinterpret_cast<const word *>(static_cast<const char *>(s) + i);
+    for (; i < bytes; i++) static_cast<volatile char *>(d)[i] = static_cast<const char *>(s)[i];
+}
+
 enum class state : unsigned char { ready, at_bar, at_warp, at_mbar, done };
 struct fibre : thread {
     context ctx;
-    state st;
+    state st;      /* why it sleeps; whether it may run is in its warp's `ready` */
+    unsigned turn; /* its place in the order of its warp */
     place at;
     unsigned bar, mbar, parity;
     queue cp, bulk; /* cp.async; bulk stores */
@@ -118,6 +128,8 @@ struct mbarrier {
     char sync[2];
 };
 struct warp_state {
+    uint32_t ready;          /* lanes that may run, by turn */
+    uint32_t open, occupied; /* groups that still miss lanes; groups that not all have left */
     group pool[GROUPS];
     queue products; /* wgmma */
     product *item;
@@ -127,7 +139,7 @@ struct warp_state {
 };
 struct block_state {
     fibre *f;
-    unsigned n, warps, live, *turn;
+    unsigned n, warps, live, warp_order[MAX_THREADS / WARP], lane_order[MAX_THREADS / WARP][WARP];
     warp_state *w;
     barrier bars[BARS];
     mbarrier mb[MAX_MBARS];
@@ -141,7 +153,7 @@ struct block_state {
     context main;
     const std::function<void()> *body;
     options opt;
-    bool failed, restart;
+    bool failed, restart, from_main;
     char why[600];
     char sync_start, sync_end;
     uint64_t random;
@@ -153,7 +165,11 @@ inline fibre *me() {
 inline bool running() {
     return self != nullptr;
 }
-void yield();                          /* back to the scheduler */
+void yield();                    /* on to the next lane that may run, or to the scheduler */
+void sleep(state why, place at); /* until someone wakes it */
+inline void wake(fibre &f) {
+    B.w[f.warp].ready |= 1u << f.turn;
+}
 unsigned random_below(unsigned bound); /* of the schedule's seed */
 
 /* Who does asynchronous work, for the thread sanitizer (emu_engine.cpp): `known` is an edge that the issuers released, `done` one that

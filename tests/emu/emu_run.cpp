@@ -16,13 +16,36 @@ thread *self;
 block_place here;
 block_state B;
 
+static fibre &first_of(unsigned warp, uint32_t ready) {
+    return B.f[warp * WARP + B.lane_order[warp][__builtin_ctz(ready)]];
+}
+/* A lane that stops hands over to the next of its warp that may run, in the schedule's order; the scheduler is asked only when the
+ * warp can go no further, or when a barrier fell. */
 void yield() {
     fibre *f = me();
     if (B.opt.check_proxy) proxy_note();
-    context_switch(f->ctx, B.main, f->st == state::done);
+    const uint32_t ready = B.w[f->warp].ready, later = f->turn < WARP - 1 ? ready >> (f->turn + 1) << (f->turn + 1) : 0;
+    if (!ready || B.restart) {
+        context_switch(f->ctx, B.main, f->st == state::done);
+        return;
+    }
+    fibre *next = &first_of(f->warp, later ? later : ready);
+    if (next == f) return;
+    self = next;
+    B.from_main = false;
+    context_switch(f->ctx, next->ctx, f->st == state::done);
+}
+void sleep(state why, place at) {
+    fibre &f = *me();
+    f.st = why;
+    f.at = at;
+    if (why != state::ready) B.w[f.warp].ready &= ~(1u << f.turn);
+    yield();
+    f.st = state::ready;
 }
 static void resume(fibre &f) {
     self = &f;
+    B.from_main = true;
     context_switch(B.main, f.ctx, false);
     self = nullptr;
 }
@@ -51,12 +74,15 @@ void fail(const char *fmt, ...) {
 }
 
 static void entry() {
-    context_entered(B.main);
+    context other; /* entered by a lane before this one */
+    context_entered(B.from_main ? B.main : other);
     acquire(&B.sync_start);
     (*B.body)();
     release(&B.sync_end);
     exit_checks(*me());
-    me()->st = state::done;
+    fibre *f = me();
+    f->st = state::done;
+    B.w[f->warp].ready &= ~(1u << f->turn);
     B.live--;
     for (;;) yield();
 }
@@ -95,8 +121,7 @@ static void deadlock() {
 static void block_reset() {
     if (B.fix_bytes) memset(B.fix, B.opt.poison, B.fix_bytes);
     if (B.smem_bytes) memset(B.smem, B.opt.poison, B.smem_bytes);
-    for (unsigned i = 0; i < B.warps; i++)
-        for (group &g : B.w[i].pool) g.arrived = 0;
+    for (unsigned i = 0; i < B.warps; i++) B.w[i].ready = B.w[i].open = B.w[i].occupied = 0;
     memset(B.bars, 0, sizeof B.bars);
     bulk_reset();
     products_reset();
@@ -107,6 +132,7 @@ static void block_reset() {
     for (unsigned i = 0; i < B.n; i++) {
         fibre &f = B.f[i];
         f.st = state::ready;
+        wake(f);
         f.tests = 0;
         f.cp.open = f.cp.done = f.cp.commits = f.bulk.open = f.bulk.done = f.bulk.commits = 0;
     }
@@ -118,20 +144,18 @@ static void block_run() {
     while (B.live) {
         bool any = false;
         B.restart = false;
-        for (unsigned w = 0; w < B.warps && !B.restart; w++)
-            for (bool moved = true; moved && !B.restart;) {
-                moved = false;
-                for (unsigned k = w * WARP; k < (w + 1) * WARP && !B.restart; k++) {
-                    unsigned i = B.turn[k];
-                    if (i >= B.n || B.f[i].st != state::ready) continue;
-                    moved = any = true;
-                    resume(B.f[i]);
-                    if (B.failed) {
-                        acquire(&B.sync_end);
-                        throw error(B.why);
-                    }
+        for (unsigned w = 0; w < B.warps && !B.restart; w++) {
+            const unsigned at = B.warp_order[w];
+            warp_state &warp = B.w[at];
+            while (warp.ready && !B.restart) {
+                any = true;
+                resume(first_of(at, warp.ready));
+                if (B.failed) {
+                    acquire(&B.sync_end);
+                    throw error(B.why);
                 }
             }
+        }
         if (!any && !load_step()) deadlock();
     }
     acquire(&B.sync_end);
@@ -173,7 +197,6 @@ static void arena_grow(unsigned n) {
         }
         for (unsigned i = 0; i < MAX_THREADS / WARP; i++) B.w[i].item = static_cast<product *>(reserve(MAX_PRODUCTS * sizeof(product)));
         B.loads = static_cast<transfer *>(reserve(MAX_LOADS * sizeof(transfer)));
-        B.turn = static_cast<unsigned *>(reserve(MAX_THREADS * sizeof(unsigned)));
     }
     if (arena.stacks) munmap(arena.stacks, arena.threads * (STACK + PAGE));
     arena.stacks = static_cast<char *>(reserve(n * (STACK + PAGE)));
@@ -182,16 +205,16 @@ static void arena_grow(unsigned n) {
     arena.threads = n;
 }
 static void order_threads() {
-    unsigned warp[MAX_THREADS / WARP];
     const order how = B.opt.threads;
-    for (unsigned w = 0; w < B.warps; w++) warp[w] = how == order::descending ? B.warps - 1 - w : w;
+    for (unsigned w = 0; w < B.warps; w++) B.warp_order[w] = how == order::descending ? B.warps - 1 - w : w;
     if (how == order::shuffled)
-        for (unsigned w = B.warps - 1; w; w--) std::swap(warp[w], warp[random_below(w + 1)]);
+        for (unsigned w = B.warps - 1; w; w--) std::swap(B.warp_order[w], B.warp_order[random_below(w + 1)]);
     for (unsigned w = 0; w < B.warps; w++) {
-        unsigned *turn = B.turn + w * WARP;
-        for (unsigned l = 0; l < WARP; l++) turn[l] = warp[w] * WARP + (how == order::descending ? WARP - 1 - l : l);
+        unsigned *lane = B.lane_order[w];
+        for (unsigned l = 0; l < WARP; l++) lane[l] = how == order::descending ? WARP - 1 - l : l;
         if (how == order::shuffled)
-            for (unsigned l = WARP - 1; l; l--) std::swap(turn[l], turn[random_below(l + 1)]);
+            for (unsigned l = WARP - 1; l; l--) std::swap(lane[l], lane[random_below(l + 1)]);
+        for (unsigned l = 0; l < WARP; l++) B.f[w * WARP + lane[l]].turn = l;
     }
 }
 static void fibres_make(dim3 block) {

@@ -3,21 +3,6 @@
 #include <cstring>
 
 namespace emu {
-/* A loop of its own (the build keeps it one): a call of memcpy would be seen by the sanitizers. */
-void copy(void *d, const void *s, size_t bytes) {
-    typedef uint64_t __attribute__((may_alias, aligned(1))) word;
-    size_t i = 0;
-    for (; i + 8 <= bytes; i += 8)
-        *reinterpret_cast<word *>(static_cast<char *>(d) + i) = *reinterpret_cast<const word *>(static_cast<const char *>(s) + i);
-    for (; i < bytes; i++) static_cast<volatile char *>(d)[i] = static_cast<const char *>(s)[i];
-}
-
-static void sleep(state why, place at) {
-    me()->st = why;
-    me()->at = at;
-    yield();
-}
-
 /* ---- block barriers ---- */
 static void bar_open(unsigned id, barrier &b, unsigned threads, place at) {
     fibre &f = *me();
@@ -39,7 +24,7 @@ static void bar_arrive(unsigned id, barrier &b, unsigned threads, bool wait, pla
     release(edge);
     if (++b.arrived == b.expected) {
         for (unsigned i = 0; i < B.n; i++)
-            if (B.f[i].st == state::at_bar && B.f[i].bar == id) B.f[i].st = state::ready;
+            if (B.f[i].st == state::at_bar && B.f[i].bar == id) wake(B.f[i]);
         b.arrived = 0;
         b.phase++;
         b.accumulated[b.phase & 1] = 0;
@@ -69,47 +54,55 @@ void bar(unsigned id, unsigned threads, bool wait, place at) {
 
 /* ---- warp collectives ---- */
 static group *find_group(uint32_t mask, place at) {
-    group *pool = B.w[me()->warp].pool, *spare = nullptr;
-    for (int i = 0; i < GROUPS; i++) {
-        if (pool[i].arrived && pool[i].arrived != pool[i].mask && (pool[i].mask & mask)) return &pool[i];
-        if (!pool[i].arrived && !spare) spare = &pool[i];
+    warp_state &w = B.w[me()->warp];
+    for (uint32_t open = w.open; open; open &= open - 1) {
+        group *g = &w.pool[__builtin_ctz(open)];
+        if (g->mask & mask) return g;
     }
-    if (!spare) fail("%s:%d: more than %d warp collectives in flight", at.name(), at.line, GROUPS);
-    spare->kind = 0;
-    return spare;
+    const uint32_t spare = ~w.occupied & ((1u << GROUPS) - 1);
+    if (!spare) fail("%s:%d: more than %d warp collectives in flight", at.name(), at.line, (int)GROUPS);
+    return &w.pool[__builtin_ctz(spare)];
+}
+static void open_group(warp_state &w, group *g, uint32_t mask, int kind, place at) {
+    const uint32_t bit = 1u << (g - w.pool);
+    if (w.open & bit) return;
+    w.open |= bit;
+    w.occupied |= bit;
+    g->mask = g->left = mask;
+    g->arrived = g->asleep = 0;
+    g->kind = kind;
+    g->line = at.line;
 }
 group *warp_arrive(uint32_t mask, int kind, place at, const void *in, size_t bytes, void (*finish)(group &)) {
     fibre &f = *me();
-    uint32_t bit = 1u << f.lane;
+    warp_state &w = B.w[f.warp];
+    const uint32_t bit = 1u << f.lane;
     if (!(mask & bit)) fail("%s:%d: the mask %08x of a warp collective lacks the calling lane %u", at.name(), at.line, mask, f.lane);
     group *g = find_group(mask, at);
-    if (!g->kind) {
-        g->mask = g->left = mask;
-        g->kind = kind;
-        g->line = at.line;
-    }
+    open_group(w, g, mask, kind, at);
     if (g->mask != mask || g->kind != kind || g->line != at.line || (g->arrived & bit))
         fail("warp divergence: lane %u at %s:%d (mask %08x), others at line %d (mask %08x)", f.lane, at.name(), at.line, mask, g->line,
              g->mask);
     g->arrived |= bit;
     copy(&g->in[f.lane], in, bytes);
     if (g->arrived != mask) {
+        g->asleep |= 1u << f.turn;
         sleep(state::at_warp, at);
         return g;
     }
+    w.open &= ~(1u << (g - w.pool));
     if (finish) finish(*g);
-    for (unsigned i = f.warp * WARP; i < f.warp * WARP + WARP && i < B.n; i++)
-        if (B.f[i].st == state::at_warp && (mask >> B.f[i].lane & 1)) B.f[i].st = state::ready;
+    w.ready |= g->asleep;
     return g;
 }
 void warp_leave(group *g) {
-    g->left &= ~(1u << me()->lane);
-    if (!g->left) g->arrived = 0;
+    g->left &= ~(1u << self->lane);
+    warp_state &w = B.w[me()->warp];
+    if (!g->left) w.occupied &= ~(1u << (g - w.pool));
 }
 void sync_warp(uint32_t mask, place at) {
-    /* The edge lives in the group, which is not reused before all have left. */
-    fibre &f = *me();
-    if (!(mask >> f.lane & 1)) fail("%s:%d: __syncwarp's mask %08x lacks the calling lane %u", at.name(), at.line, mask, f.lane);
+    /* The edge lives in the group, which is not used again before all have left. */
+    if (!(mask >> self->lane & 1)) fail("%s:%d: __syncwarp's mask %08x lacks the calling lane %u", at.name(), at.line, mask, self->lane);
     release(&find_group(mask, at)->left);
     group *g = warp_arrive(mask, KIND_SYNCWARP, at, nullptr, 0, nullptr);
     acquire(&g->left);
