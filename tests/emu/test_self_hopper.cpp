@@ -2,6 +2,7 @@
 #include "emu_check.hpp"
 #include "emu_number.hpp"
 #include "self_hopper.cuh"
+#include "self_products.cuh"
 
 static emu::options tiles(bool check_proxy) {
     emu::options o;
@@ -29,33 +30,6 @@ static void ring(emu::bench &b) {
 }
 
 /* ---- boxes ---- */
-static __global__ void __launch_bounds__(64)
-    box_through(const GDN_GRID_CONSTANT gdn_tensor_map in, const GDN_GRID_CONSTANT gdn_tensor_map out, uint16_t *image, int x, int y, int z,
-                int rank, uint32_t bytes) {
-    GDN_DYN_SMEM_ALIGNED(uint16_t, tile, 1024);
-    __shared__ gdn_mbarrier bar;
-    if (threadIdx.x == 0) {
-        gdn_mbar_init(bar, 1);
-        gdn_mbar_init_fence();
-        gdn_mbar_arrive_expect(bar, bytes);
-        if (rank == 2)
-            gdn_tensor_load_2d(tile, in, x, y, bar);
-        else
-            gdn_tensor_load_3d(tile, in, x, y, z, bar);
-    }
-    __syncthreads();
-    gdn_mbar_wait(bar, 0);
-    for (uint32_t i = threadIdx.x; i < bytes / 2; i += 64) image[i] = tile[i];
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        if (rank == 2)
-            gdn_tensor_store_2d(out, x, y, tile);
-        else
-            gdn_tensor_store_3d(out, x, y, z, tile);
-        gdn_bulk_commit();
-        gdn_bulk_wait<0>();
-    }
-}
 static void boxes_of(emu::bench &b, int rank, uint32_t swizzle) {
     const uint64_t size[] = { 100, 40, 3 }, stride[] = { 208, 40 * 208 }; /* 104 elements a row: 4 beside the tensor */
     const uint32_t box[] = { swizzle ? 64u : 24u, 16, rank == 3 ? 2u : 1u };
@@ -96,64 +70,7 @@ static void boxes(emu::bench &b) {
     boxes_of(b, 3, 0);
 }
 
-/* ---- warpgroup products: A 64 x 64 and B N x 64 (or transposed), swizzled by hand ---- */
-enum form { REGISTERS, ROWS, COLUMNS };
-template <int R, bool F16, form A, form B>
-static __global__ void __launch_bounds__(128) one_product(const uint16_t *a, const uint16_t *b, const float *c, float *d, int keep) {
-    GDN_DYN_SMEM_ALIGNED(uint16_t, tile, 1024); /* A 8 KiB, then B */
-    enum { N = 2 * R, PANELS = B == COLUMNS ? (N + 63) / 64 : 1, BROWS = B == COLUMNS ? 64 : N };
-    uint16_t *const tb = tile + 4096;
-    const uint32_t t = threadIdx.x;
-    for (uint32_t i = t; i < 4096; i += 128) { /* row r along M (k contiguous), or row k (M contiguous) */
-        const uint32_t r = i / 64, k = i % 64;
-        tile[gdn_swizzle128(A == COLUMNS ? (k * 64 + r) * 2 : i * 2) / 2] = a[i];
-    }
-    for (uint32_t i = t; i < N * 64; i += 128) {
-        const uint32_t n = i / 64, k = i % 64;
-        tb[gdn_swizzle128(B == COLUMNS ? (n / 64) * 8192 + (k * 64 + n % 64) * 2 : i * 2) / 2] = b[i];
-    }
-    gdn_fence_async();
-    __syncthreads();
-    const uint32_t g = gdn_warp() * 16 + gdn_lane() / 4, q = gdn_lane() % 4 * 2;
-    float acc[R];
-    for (uint32_t i = 0; i < R; i++) acc[i] = c[(g + (i & 2 ? 8 : 0)) * N + i / 4 * 8 + q + (i & 1)];
-    gdn_wgmma_fence();
-    for (uint32_t k = 0; k < 4; k++) {
-        auto run = [&](auto bt) {
-            const bool on = keep || k > 0;
-            if constexpr (A == REGISTERS) {
-                uint32_t fa[4];
-                for (uint32_t i = 0; i < 4; i++) {
-                    const uint32_t at = (g + (i & 1) * 8) * 64 + k * 16 + q + (i >> 1) * 8;
-                    fa[i] = a[at] | (uint32_t)a[at + 1] << 16;
-                }
-                if constexpr (F16)
-                    gdn_wgmma_f16(acc, fa, bt, on);
-                else
-                    gdn_wgmma_bf16(acc, fa, bt, on);
-            } else if constexpr (A == ROWS) {
-                if constexpr (F16)
-                    gdn_wgmma_f16(acc, gdn_move(gdn_make_tile_k(tile), 32 * k), bt, on);
-                else
-                    gdn_wgmma_bf16(acc, gdn_move(gdn_make_tile_k(tile), 32 * k), bt, on);
-            } else {
-                if constexpr (F16)
-                    gdn_wgmma_f16(acc, gdn_move(gdn_make_tile_mn(tile, 8192), 2048 * k), bt, on);
-                else
-                    gdn_wgmma_bf16(acc, gdn_move(gdn_make_tile_mn(tile, 8192), 2048 * k), bt, on);
-            }
-        };
-        if constexpr (B == COLUMNS)
-            run(gdn_move(gdn_make_tile_mn(tb, 8192), 2048 * k));
-        else
-            run(gdn_move(gdn_make_tile_k(tb), 32 * k));
-        if (k & 1) gdn_wgmma_commit();
-    }
-    gdn_wgmma_wait<1>();
-    gdn_wgmma_wait<0>();
-    gdn_pin(acc);
-    for (uint32_t i = 0; i < R; i++) d[(g + (i & 2 ? 8 : 0)) * N + i / 4 * 8 + q + (i & 1)] = acc[i];
-}
+/* ---- warpgroup products ---- */
 template <int R, bool F16, form A, form B> static void product(emu::bench &b) {
     const size_t n = 2 * R, panels = B == COLUMNS ? (n + 63) / 64 : 1,
                  bytes = 8192 + (B == COLUMNS ? panels * 8192 : (n * 128 + 1023) / 1024 * 1024);
@@ -193,5 +110,6 @@ int main(int argc, char **argv) {
     c.test("products, A rows, B rows", sizes<ROWS, ROWS>);
     c.test("products, A rows, B columns", sizes<ROWS, COLUMNS>);
     c.test("products, A columns, B rows", sizes<COLUMNS, ROWS>);
+    c.test("products, A columns, B columns", sizes<COLUMNS, COLUMNS>);
     return c.done();
 }
