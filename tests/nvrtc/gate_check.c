@@ -57,10 +57,10 @@ static void judge(verdicts *v, const gate_code *code, const gate_usage *use, gat
 static void judge_all(verdicts *v, const gdn__compiled *c, const char *form, gate_row *rows, uint32_t n_rows) {
     gate_usage use[GATE_ENTRIES];
     gate_code code[GATE_ENTRIES];
-    bool serialised;
+    const char *serialised;
     uint32_t warnings;
     const uint32_t n_use = gate_read_log(c->log, use, &serialised, &warnings), n_code = gate_read_cubin(c->data, c->size, code);
-    if (serialised) violation(v, "ptxas serialises warpgroup products");
+    if (serialised) violation(v, "ptxas: %.*s", (int)strcspn(serialised, "\n"), serialised);
     if (warnings) violation(v, "%u compiler warnings: %.600s", warnings, c->log);
     if (!n_code) violation(v, "no entry can be read from the cubin");
     for (uint32_t i = 0; i < n_code; i++) {

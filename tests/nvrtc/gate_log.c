@@ -31,10 +31,10 @@ static gate_usage *find(gate_usage *u, uint32_t n, const char *entry) {
     return NULL;
 }
 
-uint32_t gate_read_log(const char *log, gate_usage *out, bool *serialised, uint32_t *warnings) {
+uint32_t gate_read_log(const char *log, gate_usage *out, const char **serialised, uint32_t *warnings) {
     uint32_t n = 0;
     gate_usage *entry = NULL, *properties = NULL;
-    *serialised = false;
+    *serialised = NULL;
     *warnings = 0;
     for (const char *p = log; p && *p;) {
         char line[512], name[GATE_NAME];
@@ -42,8 +42,8 @@ uint32_t gate_read_log(const char *log, gate_usage *out, bool *serialised, uint3
         const size_t all = end ? (size_t)(end - p) : strlen(p), keep = all < sizeof line - 1 ? all : sizeof line - 1;
         memcpy(line, p, keep);
         line[keep] = 0;
+        if (!*serialised && strstr(line, "Potential Performance Loss")) *serialised = p;
         p = end ? end + 1 : NULL;
-        if (strstr(line, "Potential Performance Loss")) *serialised = true;
         if (strstr(line, "warning")) ++*warnings;
         if (name_after(line, "Compiling entry function '", name)) {
             if (n == GATE_ENTRIES) break;

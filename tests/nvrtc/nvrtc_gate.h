@@ -15,8 +15,9 @@ typedef struct gate_usage {
     char entry[GATE_NAME];
     uint32_t registers, spill_bytes, stack_bytes, smem_bytes;
 } gate_usage;
-/* Entries in the log, at most GATE_ENTRIES. `serialised`: ptxas gave up overlapping warpgroup products; `warnings`: lines that warn. */
-uint32_t gate_read_log(const char *log, gate_usage *out, bool *serialised, uint32_t *warnings);
+/* Entries in the log, at most GATE_ENTRIES. `serialised`: where ptxas says that it gave up
+ * overlapping warpgroup products, or NULL; `warnings`: lines that warn. */
+uint32_t gate_read_log(const char *log, gate_usage *out, const char **serialised, uint32_t *warnings);
 
 /* ---- gate_sass.c: instructions of .text.<entry> ---- */
 typedef struct gate_code {

@@ -89,6 +89,13 @@ static const plant plants[] = {
     { "no tensor instruction where one must be", "extern \"C\" __global__ void e(float *x) { x[0] = 1.f; }", "HMMA>=1, but there are 0",
       255, 0, 0, "HMMA>=1" },
     { "a fact about nothing", "extern \"C\" __global__ void e(float *x) { x[0] = 1.f; }", "no such instruction", 255, 0, 0, "FROB=0" },
+    { "an accumulator read while its product is in flight",
+      "extern \"C\" __global__ void __launch_bounds__(128) e(float *x, unsigned long a) { float d[4] = {};\n"
+      "asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\");\n"
+      "for (int i = 0; i < 2; i++) { asm volatile(\"wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0,%1,%2,%3}, %4, %4, 1, 1, 1, 0, 0;\"\n"
+      ": \"+f\"(d[0]), \"+f\"(d[1]), \"+f\"(d[2]), \"+f\"(d[3]) : \"l\"(a)); x[threadIdx.x + 128 * i] = d[0]; }\n"
+      "asm volatile(\"wgmma.commit_group.sync.aligned;\\nwgmma.wait_group.sync.aligned 0;\" ::: \"memory\"); x[threadIdx.x] = d[1] + d[2] + d[3]; }",
+      "Potential Performance Loss", 255, 0, 0, "" },
     { "a compiler warning", "extern \"C\" __global__ void e(float *x) { int unused; x[0] = 1.f; }", "compiler warnings", 255, 0, 0, "" },
 };
 static void plant_all(const char *arch) {
