@@ -1,0 +1,197 @@
+/* gt_child.c - what gpu_test does as a program of its own: starts with a stopwatch, a lost device, planted faults for the sanitizer. */
+#define _GNU_SOURCE /* sched_setaffinity */
+#include "gt.h"
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now_ms(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static struct {
+    uint32_t progress, compiles, warnings;
+    char warning[256], error[256];
+} heard;
+static void hear(void *user, uint32_t severity, const char *area, const char *msg) {
+    (void)user;
+    heard.progress += strstr(msg, "compile ") != NULL && strchr(msg, '/') != NULL;
+    if (severity == GDN_LOG_WARN && !heard.warnings++) (void)snprintf(heard.warning, sizeof heard.warning, "%s: %.200s", area, msg);
+    if (severity == GDN_LOG_ERROR && !heard.error[0]) (void)snprintf(heard.error, sizeof heard.error, "%s: %.200s", area, msg);
+    if (getenv("GDN_LOG")) (void)fprintf(stderr, "%u %s: %s\n", severity, area, msg);
+}
+
+static gdn *open_all(const char *target) {
+    static const gdn_setting levers[] = { { "ssm_ba_gates_hopper", "true" }, { "ssm_ba_gates_tc", "true" } };
+    char why[512] = "";
+    gdn_text err = { why, sizeof why, 0 };
+    gdn_options o = GDN_OPTIONS_INIT;
+    gdn *g = NULL;
+    o.target = target;
+    o.settings = levers;
+    o.n_settings = 2;
+    o.log = hear;
+    if (gdn_open(&o, &g, &err)) printf("reason %s\n", why);
+    return g;
+}
+
+/* Every operation, the model's b/a projection among them. */
+static gt_shapes shapes[GT_ANY + 1];
+static gt_job jobs[GT_ANY + 1];
+static void make_jobs(gt *t) {
+    for (uint32_t i = 0; i < GT_ANY; i++) gt_any_job(t, i, &shapes[i], &jobs[i]);
+    gt_ba_job(t, 300, 48, 3, 5120, 0, 0, &shapes[GT_ANY], &jobs[GT_ANY]);
+}
+
+static bool plan_all(gdn *g, gdn_hplan *plan[GT_ANY + 1]) {
+    for (uint32_t i = 0; i <= GT_ANY; i++) {
+        char why[512] = "";
+        gdn_text err = { why, sizeof why, 0 };
+        if (gdn_plan_make(g, jobs[i].shape, NULL, &plan[i], &err)) {
+            printf("reason plan: %s\n", why);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* GDN_TEST_CORES=n: this program gets n of the machine's cores. */
+static void choose_cores(void) {
+    const char *text = getenv("GDN_TEST_CORES");
+    const long want = text ? strtol(text, NULL, 10) : 0;
+    cpu_set_t some, all;
+    long n = 0;
+    if (want <= 0 || sched_getaffinity(0, sizeof all, &all) != 0) return;
+    CPU_ZERO(&some);
+    for (size_t i = 0; i < CPU_SETSIZE && n < want; i++)
+        if (CPU_ISSET(i, &all)) CPU_SET(i, &some), n++;
+    if (sched_setaffinity(0, sizeof some, &some) != 0) printf("reason %ld cores could not be chosen\n", want);
+}
+
+/* --start: from a ready primary context to all plans made; then one launch that must be right. */
+static int start(gt *t) {
+    gpu_clock clock;
+    gdn_hplan *plan[GT_ANY + 1] = { NULL };
+    gt_shapes s;
+    gt_job job;
+    gt_live ref, dev;
+    int rc = 1;
+    choose_cores();
+    make_jobs(t);
+    if (!gpu_clock_open(&clock, 0)) {
+        printf("reason %s\n", clock.why);
+        return 1;
+    }
+    const double from = now_ms();
+    gdn *g = open_all(t->target);
+    const double opened = now_ms();
+    if (g && plan_all(g, plan)) {
+        printf("ms %.3f\nopen_ms %.3f\nprogress %u\nwarnings %u\n", now_ms() - from, opened - from, heard.progress, heard.warnings);
+        if (heard.warnings) printf("warning %s\n", heard.warning);
+        t->dev = g;
+        t->cpu = gt_open(t, "cpu", NULL);
+        gt_norm_job(t, 66, 6, 128, GDN_NORM_SILU, 0, &s, &job);
+        if (t->cpu && gt_up(t, t->cpu, &job, &ref) && gt_up(t, g, &job, &dev) && gt_launch(&ref, NULL) == GDN_OK &&
+            gt_launch(&dev, NULL) == GDN_OK && gt_down(t, &ref, NULL) && gt_down(t, &dev, NULL) && gt_same(t, &ref, &dev, false)) {
+            printf("right 1\n");
+            rc = 0;
+        }
+        if (t->cpu) gt_drop(&ref), gt_drop(&dev);
+    }
+    for (uint32_t i = 0; i <= GT_ANY; i++) gdn_plan_free(plan[i]);
+    gdn_close(g);
+    gdn_close(t->cpu);
+    gpu_clock_close(&clock);
+    return rc;
+}
+
+static const char fault_source[] = "extern \"C\" __global__ void gdn_fault(float *x) { *x = 1.0f; }\n";
+
+/* --lost: B196. A kernel that is not the library's writes to nowhere; then every entry answers that error, soon. */
+static int lost(gt *t) {
+    gpu_clock clock;
+    gpu_kernel k = { 0 };
+    gdn_hplan *plan[GT_ANY + 1] = { NULL };
+    uint64_t p = 0, q = 0;
+    float host[4] = { 0 };
+    if (!gpu_clock_open(&clock, 0) || !gpu_kernel_make(&clock, fault_source, "gdn_fault", &k)) {
+        printf("reason %s\n", clock.why);
+        return 2;
+    }
+    make_jobs(t);
+    gdn *g = open_all(t->target);
+    gt_shapes s;
+    gt_job job;
+    gt_live l;
+    if (!g || !plan_all(g, plan) || gdn_mem_alloc(g, 4096, &p)) return 1;
+    gt_norm_job(t, 66, 6, 128, GDN_NORM_SILU, 0, &s, &job);
+    if (!gt_up(t, g, &job, &l)) return 1;
+    uint64_t nowhere = 16;
+    void *params[] = { &nowhere };
+    if (!gpu_kernel_go(&clock, &k, 1, 1, NULL, params)) return 1;
+    (void)gpu_sync(&clock, NULL);
+    const double from = now_ms();
+    const gdn_status st[] = {
+        gt_launch(&l, NULL),         gdn_sync(g, NULL),       gdn_copy_in(g, NULL, p, host, 16), gdn_copy_out(g, NULL, host, p, 16),
+        gdn_fill(g, NULL, p, 0, 16), gdn_mem_alloc(g, 64, &q)
+    };
+    bool all = true;
+    for (uint32_t i = 0; i < GT_N(st); i++) {
+        all = all && st[i] == GDN_E_DRIVER;
+        if (st[i] != GDN_E_DRIVER) printf("reason call %u answered %s\n", i, gdn_status_name(st[i]));
+    }
+    gt_drop(&l);
+    gdn_mem_free(g, p);
+    for (uint32_t i = 0; i <= GT_ANY; i++) gdn_plan_free(plan[i]);
+    gdn_close(g);
+    printf("ms %.3f\nnamed %d\n", now_ms() - from, strstr(heard.error, "CUDA_ERROR_") != NULL);
+    printf("error %s\n", heard.error);
+    return all ? 0 : 1;
+}
+
+static const char oob_source[] = "extern \"C\" __global__ void gdn_oob(float *x, int n) { x[n + threadIdx.x] = 1.0f; }\n";
+static const char race_source[] = "extern \"C\" __global__ void gdn_race(float *x) {\n"
+                                  "    __shared__ float s[64];\n"
+                                  "    s[threadIdx.x] = x[threadIdx.x];\n"
+                                  "    x[threadIdx.x] = s[63 - threadIdx.x];\n"
+                                  "}\n";
+/* --plant oob|race: what memcheck and racecheck must find, or their silence about the library's kernels means nothing. */
+static int plant(gt *t, const char *what) {
+    gpu_clock clock;
+    gpu_kernel k;
+    uint64_t x = 0;
+    int n = 64;
+    const bool oob = !strcmp(what, "oob");
+    if (!gpu_clock_open(&clock, 0) || !gpu_kernel_make(&clock, oob ? oob_source : race_source, oob ? "gdn_oob" : "gdn_race", &k)) {
+        printf("reason %s\n", clock.why);
+        return 2;
+    }
+    gdn *g = open_all(t->target);
+    if (!g || gdn_mem_alloc(g, 64 * sizeof(float), &x)) return 1;
+    void *params[] = { &x, &n };
+    const bool ok = gpu_kernel_go(&clock, &k, 1, 64, NULL, params) && gpu_sync(&clock, NULL);
+    printf("ran %d\n", ok);
+    return 0;
+}
+
+bool gt_child(int argc, char **argv, int *rc) {
+    gt t = { .target = "hopper", .self = argv[0], .results = json_array() };
+    if (argc < 3) return false;
+    t.target = argv[2];
+    t.figures = json_object();
+    if (!strcmp(argv[1], "--start"))
+        *rc = start(&t);
+    else if (!strcmp(argv[1], "--lost"))
+        *rc = lost(&t);
+    else if (!strcmp(argv[1], "--plant") && argc > 3)
+        *rc = plant(&t, argv[3]);
+    else
+        return false;
+    if (t.bad) printf("reason %s\n", t.reason);
+    (void)fflush(stdout);
+    return true;
+}
