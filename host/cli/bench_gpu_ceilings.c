@@ -1,7 +1,7 @@
 /* bench_gpu_ceilings.c - what the device can do at best: copies of 1 GiB, read + write, and a dense bf16 product.
  *
  * The copy is the best of the driver's device-to-device memcpy and a 16-byte copy kernel in a few geometries, compiled through NVRTC
- * at run time; without NVRTC the memcpy alone, and copy_by says so. The product is cuBLAS's, opened at run time (GDN_CUBLAS, else
+ * at run time; without NVRTC the memcpy alone, and copy_by says so. The product is cuBLAS's, opened at run time (CUBLAS_LIBRARY, else
  * libcublas.so.13, .12): 8192 cubed on random values; without it bf16_tflops is null and bf16_by says why. */
 #include "bench_gpu.h"
 #include <dlfcn.h>
@@ -95,7 +95,7 @@ static bool gemm_once(void *user, uint32_t i, void *stream) {
 }
 
 static bool blas_find(blas *x, char *why, size_t cap) {
-    const char *asked = getenv("GDN_CUBLAS");
+    const char *asked = getenv("CUBLAS_LIBRARY");
     const char *const names[] = { asked && *asked ? asked : "libcublas.so.13", "libcublas.so.12" };
     for (size_t i = 0; i < (asked && *asked ? 1u : 2u) && !x->library; i++) x->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     if (!x->library) {

@@ -36,6 +36,7 @@ static void run_all(gt *t) {
     gt_test_streams(t);
     if (t->brief) return;
     gt_test_ba_error(t);
+    gt_test_machine_code(t);
     gt_test_overhead(t);
     gt_test_starts(t);
     gt_test_cache(t);

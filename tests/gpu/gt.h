@@ -45,6 +45,7 @@ bool gt_check(gt *t, bool ok, const char *fmt, ...) __attribute__((format(printf
 void gt_skip(gt *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void gt_end(gt *t);
 bool gt_needs_device(gt *t);          /* false: skipped, there is none */
+bool gt_needs_hopper(gt *t);          /* false: skipped, only target hopper has the kernel */
 void *gt_keep(gt *t, uint64_t bytes); /* zeroed; freed by gt_end */
 void *gt_random(gt *t, uint32_t type, uint64_t n, double lo, double hi);
 /* Opens a target with lever = value pairs, NULL at the end. NULL: the running result has failed. */
@@ -140,6 +141,7 @@ void gt_test_state(gt *t);
 void gt_test_capture(gt *t);
 void gt_test_streams(gt *t);
 void gt_test_refusals(gt *t);
+void gt_test_machine_code(gt *t);
 void gt_test_overhead(gt *t);
 void gt_test_starts(gt *t);
 void gt_test_cache(gt *t);

@@ -88,7 +88,7 @@ static void twin_tests(gt *t) {
     gdn *with = NULL;
     for (uint32_t i = 2; i < GT_N(M); i++) {
         if (!gt_begin(t, "ba_twin_by_lever_M%u", M[i])) continue;
-        if (gt_needs_device(t) && (with || (with = gt_open(t, t->target, "ssm_ba_gates_hopper", "true", "ssm_ba_gates_tc", "false", NULL))))
+        if (gt_needs_hopper(t) && (with || (with = gt_open(t, t->target, "ssm_ba_gates_hopper", "true", "ssm_ba_gates_tc", "false", NULL))))
             by_lever(t, with, M[i]);
         gt_end(t);
     }
@@ -227,7 +227,7 @@ void gt_test_ba_error(gt *t) {
         gt_job job;
         gt_live parent, tc;
         if (!gt_begin(t, "ba_tc_error_seed_%u", seed)) continue;
-        gdn *with = gt_needs_device(t) ? gt_open(t, t->target, "ssm_ba_gates_hopper", "false", "ssm_ba_gates_tc", "true", NULL) : NULL;
+        gdn *with = gt_needs_hopper(t) ? gt_open(t, t->target, "ssm_ba_gates_hopper", "false", "ssm_ba_gates_tc", "true", NULL) : NULL;
         if (with) {
             gt_ba_job(t, M, NV, 3, K, 0, 0, &s, &job);
             const bool up = gt_up(t, t->dev, &job, &parent) && gt_up(t, with, &job, &tc);

@@ -59,9 +59,9 @@ static bool plan_all(gdn *g, gdn_hplan *plan[GT_ANY + 1]) {
     return true;
 }
 
-/* GDN_TEST_CORES=n: this program gets n of the machine's cores. */
+/* GPU_TEST_CORES=n: this program gets n of the machine's cores. */
 static void choose_cores(void) {
-    const char *text = getenv("GDN_TEST_CORES");
+    const char *text = getenv("GPU_TEST_CORES");
     const long want = text ? strtol(text, NULL, 10) : 0;
     cpu_set_t some, all;
     long n = 0;

@@ -60,11 +60,30 @@ static void *read_file(gt *t, const char *file, size_t *bytes) {
     return *bytes ? p : NULL;
 }
 
+/* B152: what is loaded is machine code for the device, no PTX that a driver would have to know. */
+void gt_test_machine_code(gt *t) {
+    enum { MACHINE_AT = 18, EM_CUDA = 190 };
+    static const char *const modules[] = { "ssm_preprocess.cu", "causal_conv1d.cu", "gated_rmsnorm.cu", "gdn_state.cu" };
+    if (!gt_begin(t, "B152_modules_are_machine_code")) return;
+    if (gt_needs_device(t) && gt_check(t, t->cubins != NULL, "%s", t->cubin_reason))
+        for (size_t i = 0; i < GT_N(modules); i++) {
+            char file[512] = "";
+            size_t bytes = 0;
+            const uint8_t *p = file_of(t->cubins, modules[i], file, sizeof file) ? read_file(t, file, &bytes) : NULL;
+            if (!gt_check(t, p && bytes > 64, "no compiled module of %s", modules[i])) break;
+            (void)gt_check(t, memcmp(p, "\177ELF", 4) == 0 && p[MACHINE_AT] == EM_CUDA, "%s is not an image for a GPU", modules[i]);
+            bool ptx = false;
+            for (size_t k = 0; k + 8 <= bytes; k++) ptx = ptx || memcmp(p + k, ".version", 8) == 0;
+            (void)gt_check(t, !ptx, "%s carries PTX", modules[i]);
+        }
+    gt_end(t);
+}
+
 bool gt_direct_open(gt *t, const char *module, const char *entry, gt_direct *d) {
     char file[512] = "";
     size_t bytes = 0;
     *d = (gt_direct) { .clock = t->clock };
-    if (!gt_needs_device(t)) return false;
+    if (!gt_needs_device(t) || (strstr(module, "hopper") && !gt_needs_hopper(t))) return false;
     if (!t->cubins) {
         gt_skip(t, "no compiled modules: %s", t->cubin_reason);
         return false;

@@ -13,9 +13,14 @@
 static void driver_text(const gt *t, char out[128]) {
     char line[256] = "", version[64] = "?";
     FILE *f = fopen("/proc/driver/nvidia/version", "r");
+    /* "NVRM version: ... Kernel Module  for x86_64  580.159.03  ...": the first word of digits and dots. */
     if (f && fgets(line, (int)sizeof line, f)) {
-        const char *p = strstr(line, "Kernel Module");
-        if (p) (void)sscanf(p, "Kernel Module%*[^0-9]%63[0-9.]", version);
+        char *rest = NULL;
+        for (const char *word = strtok_r(line, " \t\n", &rest); word; word = strtok_r(NULL, " \t\n", &rest)) {
+            if (!strchr(word, '.') || word[strspn(word, "0123456789.")] != '\0') continue;
+            (void)snprintf(version, sizeof version, "%.60s", word);
+            break;
+        }
     }
     if (f) (void)fclose(f);
     (void)snprintf(out, 128, "%s (CUDA %d.%d)", version, t->clock->driver / 1000, t->clock->driver % 1000 / 10);

@@ -78,6 +78,13 @@ bool gt_needs_device(gt *t) {
     return false;
 }
 
+bool gt_needs_hopper(gt *t) {
+    if (!gt_needs_device(t)) return false;
+    if (strcmp(t->target, "hopper") == 0) return true;
+    gt_skip(t, "target %s has no kernel of its own for it", t->target);
+    return false;
+}
+
 void *gt_keep(gt *t, uint64_t bytes) {
     void *p = t->n_kept < GT_MAX_KEPT ? calloc(1, bytes ? bytes : 1) : NULL;
     if (!p) {
