@@ -19,8 +19,8 @@ static const char help[] = "usage: gpu_test [options]\n"
                            "Exit status: 0 every result is pass or skip; 1 one failed; 2 wrong usage; 3 the target does not open.\n";
 
 static json_t *bench(gt *t) {
-    cli_common c;
-    cli_common_init(&c, "bench");
+    const gdn_options defaults = GDN_OPTIONS_INIT;
+    cli_common c = { .open = defaults, .command = "bench" };
     c.open.target = t->target;
     return gpu_bench_run(&c, "ba_gates,conv,norm,gates", 16, 48, 21);
 }

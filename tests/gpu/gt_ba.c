@@ -106,7 +106,7 @@ static void tc_shapes(gt *t) {
         gt_job job;
         gt_live probe;
         if ((t->brief && r[3] > 1024) || !gt_begin(t, "ba_tc_M%u_N%u_K%u", r[0], 2 * r[1], r[3])) continue;
-        if (gt_needs_device(t) &&
+        if (gt_needs_hopper(t) &&
             (with || (with = gt_open(t, t->target, "ssm_ba_gates_hopper", "false", "ssm_ba_gates_tc", "true", NULL)))) {
             gt_ba_job(t, r[0], r[1], r[2], r[3], r[4], r[5], &s, &job);
             t->dev = with;

@@ -173,7 +173,7 @@ static void no_home(gt *t, const char *name, const char *vars) {
         gt_figure(t, "warnings", value_of(out, "warnings"));
         (void)gt_check(t, value_of(out, "warnings") == 1, "%.0f warnings", value_of(out, "warnings"));
         const char *line = line_of(out, "warning");
-        (void)gt_check(t, line && strstr(line, "GDN_CACHE_DIR"), "the warning does not name the setting: %.100s", line ? line : "");
+        (void)gt_check(t, line && strstr(line, "HOME"), "the warning does not name the setting: %.100s", line ? line : "");
     }
     gt_end(t);
 }
@@ -206,7 +206,8 @@ void gt_test_cache(gt *t) {
     damaged(t, "B163_cache_entries_of_another_architecture",
             "find '%s' -name '*.ini' ! -name nvrtc.ini -exec sed -i 's/^arch.*/arch = sm_80/' {} +");
     no_home(t, "B166_no_home", "-u HOME -u XDG_CACHE_HOME -u GDN_CACHE_DIR -u GDN_CUBIN_DIR");
-    no_home(t, "B166_home_that_is_not_there", "-u XDG_CACHE_HOME -u GDN_CACHE_DIR -u GDN_CUBIN_DIR HOME=/nonexistent");
+    no_home(t, "B166_home_that_is_not_there",
+            "-u XDG_CACHE_HOME -u GDN_CACHE_DIR -u GDN_CUBIN_DIR HOME=/proc/nonexistent"); /* nor can it be made, as the driver would */
     lost_device(t);
     remove_folder(t->cache);
 }
