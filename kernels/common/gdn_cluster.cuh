@@ -18,8 +18,9 @@ template <uint32_t SIZE, uint32_t THREADS, uint32_t BYTES> struct gdn_cluster {
     static uint32_t index() { return blockIdx.x; }
     static unsigned char *memory(unsigned char *dynamic) { return dynamic + (size_t)rank() * BYTES; }
     static void sync_block(EMU_AT) { gdn_bar_sync(1 + rank(), THREADS, at); }
-    static void sync(EMU_AT) { gdn_sync_block(at); }
-    static void leave(EMU_AT) { gdn_sync_block(at); }
+    /* Named barriers: roles of a kernel may wait at different places. */
+    static void sync(EMU_AT) { gdn_bar_sync(SIZE + 1, SIZE * THREADS, at); }
+    static void leave(EMU_AT) { gdn_bar_sync(SIZE + 2, SIZE * THREADS, at); }
     static float4 load(const float *own, uint32_t peer) {
         return gdn_ld16f(reinterpret_cast<const unsigned char *>(own) + ((ptrdiff_t)peer - (ptrdiff_t)rank()) * (ptrdiff_t)BYTES);
     }

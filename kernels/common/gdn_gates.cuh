@@ -21,24 +21,41 @@ GDN_DEVICE float gdn_gate_fast(float r, float A_log, float dt_bias) {
     return gdn_exp_fast(-gdn_exp_fast(gdn__clamp20(A_log)) * softplus);
 }
 
-/* The same with the ordinary functions, and log(1 + t) that keeps what 1 + t rounds away: a few more instructions, half the error. */
-GDN_DEVICE float gdn_beta_precise(float r) {
-    return gdn_div(1.0f, 1.0f + gdn_exp(-r));
+/* exp(x + low) for x in [-87, 88], low small beside it: about 0.6 ulp, where the ordinary exp has up to 2. */
+GDN_DEVICE float gdn__exp_near(float x, float low) {
+    const float magic = 12582912.0f; /* 1.5 * 2^23: the sum's last bits are the nearest integer */
+    const float shifted = gdn_fma(x, 1.44269504f, magic), n = shifted - magic;
+    const float r = gdn_fma(n, -1.42860677e-6f, gdn_fma(n, -0.693145752f, x)) + low; /* ln 2 = 15 bits + rest: the inner one is exact */
+    float q = 1.98412698e-4f;                                                        /* 1/2! + r/3! + ... + r^5/7!, |r| < 0.35 */
+    q = gdn_fma(q, r, 1.38888889e-3f);
+    q = gdn_fma(q, r, 8.33333333e-3f);
+    q = gdn_fma(q, r, 4.16666667e-2f);
+    q = gdn_fma(q, r, 1.66666667e-1f);
+    q = gdn_fma(q, r, 0.5f);
+    const float e = 1.0f + gdn_fma(r * r, q, r);
+    return gdn_float(gdn_bits(e) + (gdn_bits(shifted) << 23)); /* times 2^n: what magic adds is shifted out */
 }
-GDN_DEVICE float gdn_gate_precise(float r, float A_log, float dt_bias) {
+/* Of r + low. */
+GDN_DEVICE float gdn_beta_precise(float r, float low) {
+    if (!(r + low >= -88.0f)) return r < -88.0f ? 0.0f : r + low; /* a NaN stays one */
+    return gdn_div(1.0f, 1.0f + gdn__exp_near(r > 87.0f ? -87.0f : -r, -low));
+}
+/* exp(min(A_log, 20)): of a head. */
+GDN_DEVICE float gdn_gate_rate(float A_log) {
+    return gdn_exp(gdn__clamp20(A_log));
+}
+/* With the ordinary functions, and log(1 + t) that keeps what 1 + t rounds away: a few more instructions, half the error. */
+GDN_DEVICE float gdn_gate_precise(float r, float rate, float dt_bias) {
     const float x = gdn__clamp20(r + dt_bias), t = gdn_exp(-fabsf(x)), u = 1.0f + t;
     const float softplus = (x > 0.0f ? x : 0.0f) + (gdn_log(u) + (t - (u - 1.0f)) * gdn_rcp_fast(u));
-    return gdn_exp(-gdn_exp(gdn__clamp20(A_log)) * softplus);
+    return gdn_exp(-rate * softplus);
 }
 
 /* Column n's dot product r, through its gate, to the row's gate or beta pointer. */
-template <bool PRECISE>
 GDN_DEVICE void gdn_store_gate(float *gate, float *beta, float r, uint32_t n, uint32_t vpg, const float *A_log, const float *dt_bias) {
     const gdn_ba_slot slot = gdn_ba_slot_of(n, vpg);
-    if (slot.is_beta) {
-        beta[slot.head] = PRECISE ? gdn_beta_precise(r) : gdn_beta_fast(r);
-    } else {
-        const float A = A_log[slot.head], dt = dt_bias[slot.head];
-        gate[slot.head] = PRECISE ? gdn_gate_precise(r, A, dt) : gdn_gate_fast(r, A, dt);
-    }
+    if (slot.is_beta)
+        beta[slot.head] = gdn_beta_fast(r);
+    else
+        gate[slot.head] = gdn_gate_fast(r, A_log[slot.head], dt_bias[slot.head]);
 }

@@ -51,7 +51,7 @@
 #define GDN_BA_TC_STAGES 6
 #endif
 #define GDN_BA_TC_ROWS(columns)    ((columns) == 128 ? 64u : 128u)
-#define GDN_BA_TC_SMEM(columns)    (GDN_BA_TC_STAGES * (GDN_BA_TC_ROWS(columns) + (columns)) * 128u)
+#define GDN_BA_TC_SMEM(columns)    (GDN_BA_TC_STAGES * (GDN_BA_TC_ROWS(columns) + (columns)) * 128u + GDN_BA_TC_ROWS(columns) * (columns) * 4u)
 #define GDN_BA_TC_GRID(M, columns) (GDN__CEIL_DIV(M, GDN_BA_TC_ROWS(columns)) * (GDN_BA_TC_SPLIT + 0ull))
 
 #endif

@@ -9,7 +9,8 @@
 GDN_DEVICE uint32_t gdn_lane() {
     return threadIdx.x & 31u; /* blocks are one-dimensional wherever a warp matters */
 }
-/* The warp's index, the same register in all lanes: descriptors and addresses made from it can stay uniform. */
+/* The warp's index, the same register in all lanes: descriptors and addresses made from it can stay uniform. A shuffle: all lanes
+ * must come here, so ask once at the top of a kernel. */
 #ifdef GDN_EMU
 #include "gdn_emu_warp.hpp"
 #else

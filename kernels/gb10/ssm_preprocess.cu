@@ -26,7 +26,7 @@ GDN_DEVICE void ba_row(const gdn_bf16 *a, const gdn_bf16 *B, float *part, float 
     const uint32_t mine = gdn_ba_output(blockIdx.x, threadIdx.x);
     if (threadIdx.x < GDN_BA_OUTPUTS && mine < N) {
         const gdn_ba_pair pair = gdn_ba_warp_pair(threadIdx.x);
-        gdn_store_gate<false>(gate, beta, part[pair.even] + part[pair.odd], mine, vpg, A_log, dt_bias);
+        gdn_store_gate(gate, beta, part[pair.even] + part[pair.odd], mine, vpg, A_log, dt_bias);
     }
 }
 

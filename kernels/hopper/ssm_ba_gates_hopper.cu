@@ -58,7 +58,7 @@ dense_gemm_ba_gates_prefill_hopper(const gdn_bf16 *A, const gdn_bf16 *B, const f
         const uint32_t g = threadIdx.x / GDN_BA_OUTPUTS, out = threadIdx.x % GDN_BA_OUTPUTS, n = gdn_ba_output(group0 + g, out);
         if (g < GDN_BA_GROUPS && n < N) {
             const gdn_ba_pair pair = gdn_ba_warp_pair(out);
-            gdn_store_gate<false>(row, row + nv, part[turn][g][pair.even] + part[turn][g][pair.odd], n, vpg, A_log, dt_bias);
+            gdn_store_gate(row, row + nv, part[turn][g][pair.even] + part[turn][g][pair.odd], n, vpg, A_log, dt_bias);
         }
     }
 }

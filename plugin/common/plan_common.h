@@ -99,7 +99,7 @@ enum { GDN__TC_GUARD_MAP(GDN__GUARD_ENUM) GDN__TC_TAKEN };
     X(GDN__BA_TC_KERNEL_ABSENT, "kernel absent from this image (sm_90a only)")                                                             \
     X(GDN__BA_TC_N_BIG, "N is above 128")                                                                                                  \
     X(GDN__BA_TC_K_TILE, "K is not a multiple of 64 (the K tile)")                                                                         \
-    X(GDN__BA_TC_FEW_ROWS, "too few rows to fill the device with row tiles")
+    X(GDN__BA_TC_FEW_ROWS, "too few rows: the other kernels are done earlier")
 enum { GDN__BA_TC_GUARD_MAP(GDN__GUARD_ENUM) GDN__BA_TC_TAKEN };
 
 /* Every guard in one row, for the counters: the families one after another. */
@@ -123,6 +123,7 @@ const char *gdn__tc_guard_text(uint32_t guard);
 
 uint32_t gdn__ba_min_tokens(uint32_t sm_count); /* 2*max(sm,1), saturating */
 uint32_t gdn__ba_pick(bool requested, bool present, uint32_t m, uint32_t n, uint32_t k, uint32_t k_stride, uint32_t sm_count);
+uint32_t gdn__ba_tc_min_rows(uint32_t sm_count);
 uint32_t gdn__ba_tc_pick(bool requested, bool present, uint32_t m, uint32_t n, uint32_t k, uint32_t sm_count);
 uint32_t gdn__woa_pick(bool requested, bool present, const gdn_rule_shape *s, uint32_t rows, uint32_t batch);
 uint32_t gdn__w4a4_pick(uint32_t m, uint32_t n, uint32_t k);

@@ -33,7 +33,7 @@ enum {
     WARP = 32,
     GROUPS = 8,
     BARS = 16,
-    MAX_THREADS = 1024,
+    MAX_THREADS = 1536, /* a cluster runs as one block */
     MAX_COPIES = 512,
     MAX_COMMITS = 64,
     MAX_MBARS = 64,

@@ -252,10 +252,11 @@ static void launch_end() {
 void launch(dim3 grid, dim3 block, size_t smem, const options &opt, const std::function<void()> &body) {
     const size_t n = (size_t)block.x * block.y * block.z, blocks = (size_t)grid.x * grid.y * grid.z;
     if (B.n) throw error("emu: a launch inside a launch");
-    if (!n || n > MAX_THREADS) throw error("emu: a block has 1 to 1024 threads");
+    if (!n || n > MAX_THREADS) throw error("emu: a block has 1 to 1536 threads");
     if (!blocks || grid.y > 65535 || grid.z > 65535 || grid.x > 0x7fffffff)
         throw error("emu: the grid is empty or past the device's limits (x 2^31-1, y and z 65535)");
-    if (smem > 232448) throw error("emu: more than 227 KiB of dynamic shared memory");
+    if (smem > 232448u * (n > 256 ? n / 256 : 1))
+        throw error("emu: more than 227 KiB of dynamic shared memory"); /* a block, or each of a cluster */
     arena_grow((unsigned)n);
     B.opt = opt;
     B.body = &body;

@@ -1,8 +1,9 @@
 /* gdn_emu_warp.hpp - host forms of gdn_warp.cuh. */
 #pragma once
 
-GDN_DEVICE uint32_t gdn_warp() {
-    return emu::self->warp;
+/* A shuffle, as on the device: in a branch that not all lanes take it hangs there and is named here. */
+GDN_DEVICE uint32_t gdn_warp(EMU_AT) {
+    return __shfl_sync(0xffffffffu, threadIdx.x >> 5, 0, 32, at);
 }
 GDN_DEVICE void gdn_sync_block(EMU_AT) {
     emu::sync_block(at);

@@ -118,7 +118,7 @@ static void fast_form(emu::bench &b) {
         for (float A : { -100.0f, -8.0f, 0.0f, 3.0f, 20.0f, 100.0f, 3e38f })
             for (float dt : { -2.0f, 0.0f, 2.0f }) {
                 const float g = gdn_gate_fast(r, A, dt), y = gdn_beta_fast(r);
-                const float p = gdn_gate_precise(r, A, dt), z = gdn_beta_precise(r);
+                const float p = gdn_gate_precise(r, gdn_gate_rate(A), dt), z = gdn_beta_precise(r, 0);
                 bad += !(g >= 0 && g <= 1) || !(y >= 0 && y <= 1) || !(p >= 0 && p <= 1) || !(z >= 0 && z <= 1);
                 off += A <= 3 && !(fabsl((long double)g - expl(want_g(r, A, dt))) <= 1e-5L);
                 off += A <= 3 && !(fabsl((long double)p - expl(want_g(r, A, dt))) <= 1e-6L);
@@ -126,6 +126,9 @@ static void fast_form(emu::bench &b) {
     b.expect(bad == 0, "gates are in [0, 1] for every finite input");
     b.expect(off == 0, "gates are near the exact ones");
     b.expect(gdn_gate_fast(-200, 100, 0) == 1.0f && gdn_beta_fast(-200) == 0.0f, "B86: fast form");
+    b.expect(std::isnan(gdn_gate_fast(NAN, 0, 0)) && std::isnan(gdn_beta_fast(NAN)), "a NaN stays one: fast form");
+    b.expect(std::isnan(gdn_gate_precise(NAN, 1, 0)) && std::isnan(gdn_beta_precise(NAN, 0)) && std::isnan(gdn_beta_precise(0, NAN)),
+             "a NaN stays one: precise form");
 }
 
 int main(int argc, char **argv) {

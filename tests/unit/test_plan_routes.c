@@ -51,6 +51,19 @@ static void ba_guards_in_order(void **state) {
     assert_null(gdn__ba_guard_text(GDN_BA_TWIN));
 }
 
+static void ba_tensor_core_guards(void **state) {
+    (void)state;
+    assert_int_equal(gdn__ba_tc_min_rows(132), 297);
+    assert_int_equal(gdn__ba_tc_min_rows(0), 3);
+    assert_int_equal(gdn__ba_tc_min_rows(UINT32_MAX), UINT32_MAX);
+    assert_int_equal(gdn__ba_tc_pick(false, false, 0, 129, 63, 132), GDN__BA_TC_NOT_REQUESTED);
+    assert_int_equal(gdn__ba_tc_pick(true, false, 0, 129, 63, 132), GDN__BA_TC_KERNEL_ABSENT);
+    assert_int_equal(gdn__ba_tc_pick(true, true, 0, 129, 63, 132), GDN__BA_TC_N_BIG);
+    assert_int_equal(gdn__ba_tc_pick(true, true, 0, 128, 63, 132), GDN__BA_TC_K_TILE);
+    assert_int_equal(gdn__ba_tc_pick(true, true, 296, 128, 64, 132), GDN__BA_TC_FEW_ROWS);
+    assert_int_equal(gdn__ba_tc_pick(true, true, 297, 128, 64, 132), GDN__BA_TC_TAKEN);
+}
+
 static void woa_guards_in_order(void **state) {
     (void)state;
     gdn_rule_shape s = { .k_dim = 64, .v_dim = 64, .state_type = GDN_BF16, .stash_seqs = 0 };
@@ -103,13 +116,10 @@ static void every_operation_is_described(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scalar_spine_rows),
-        cmocka_unit_test(ba_floor),
-        cmocka_unit_test(ba_guards_in_order),
-        cmocka_unit_test(woa_guards_in_order),
-        cmocka_unit_test(tensor_core_spine_guards),
-        cmocka_unit_test(w4a4_guards),
-        cmocka_unit_test(every_operation_is_described),
+        cmocka_unit_test(scalar_spine_rows),   cmocka_unit_test(ba_floor),
+        cmocka_unit_test(ba_guards_in_order),  cmocka_unit_test(ba_tensor_core_guards),
+        cmocka_unit_test(woa_guards_in_order), cmocka_unit_test(tensor_core_spine_guards),
+        cmocka_unit_test(w4a4_guards),         cmocka_unit_test(every_operation_is_described),
     };
     return cmocka_run_group_tests_name("plan_routes", tests, NULL, NULL) != 0;
 }
