@@ -57,8 +57,8 @@ static gdn_status from_environment(gdn_lever_set *set, const gdn__env *env, cons
     return GDN_OK;
 }
 
-static gdn_status from_api(gdn_lever_set *set, const gdn_setting *settings, uint32_t n, bool kill_switches, const gdn__log *log,
-                           gdn_text *err) {
+/* Before any other source is read: what the program says itself is told first. */
+static gdn_status check_api(const gdn_setting *settings, uint32_t n, gdn_text *err) {
     for (uint32_t k = 0; k < n; k++) {
         const char *key = settings[k].key, *text = settings[k].value, *value;
         const int i = key ? gdn__lever_find(key) : -1;
@@ -71,12 +71,24 @@ static gdn_status from_api(gdn_lever_set *set, const gdn_setting *settings, uint
             gdn__text_set(err, "api: %s: unknown key%s%s%s", key, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
             return GDN_E_LEVER;
         }
-        if ((gdn__lever_defs[i].grammar == GDN__PRESENCE) != kill_switches) continue;
-        gdn_status st = gdn__lever_from_text(&gdn__lever_defs[i], "api", text, &value, err);
-        if (st == GDN_OK) st = put(set, i, value, "api", GDN_FROM_API, log);
+        const gdn_status st = gdn__lever_from_text(&gdn__lever_defs[i], "api", text, &value, err);
         if (st != GDN_OK) return st;
     }
     return GDN_OK;
+}
+
+/* Checked before. */
+static gdn_status from_api(gdn_lever_set *set, const gdn_setting *settings, uint32_t n, bool kill_switches, const gdn__log *log,
+                           gdn_text *err) {
+    gdn_status st = GDN_OK;
+    for (uint32_t k = 0; k < n && st == GDN_OK; k++) {
+        const char *value;
+        const int i = gdn__lever_find(settings[k].key);
+        if ((gdn__lever_defs[i].grammar == GDN__PRESENCE) != kill_switches) continue;
+        st = gdn__lever_from_text(&gdn__lever_defs[i], "api", settings[k].value, &value, err);
+        if (st == GDN_OK) st = put(set, i, value, "api", GDN_FROM_API, log);
+    }
+    return st;
 }
 
 /* A switch that is on turns its toggle off here, so that plugins need not know of the pair. */
@@ -106,6 +118,7 @@ gdn_status gdn__levers_resolve(const gdn__env *env, const gdn__conf *conf, const
     gdn_lever_set *set = gdn__alloc(sizeof *set);
     gdn_status st = set ? GDN_OK : GDN_E_NOMEM;
     *out = NULL;
+    if (st == GDN_OK) st = check_api(settings, n_settings, err);
     for (int i = 0; i < GDN__LEVERS && st == GDN_OK; i++) st = put(set, i, gdn__lever_defs[i].builtin, "built in", GDN_FROM_BUILTIN, log);
     if (st == GDN_OK) st = from_files(set, conf, log);
     if (st == GDN_OK) st = from_environment(set, env, log, err);

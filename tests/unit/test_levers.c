@@ -74,7 +74,7 @@ static const struct {
     { "gdn_no_fwd_o_mma8", NULL, { NULL, NULL, NULL }, "METRALE_NO_GDN_FWD_O_MMA8", "presence" },
     { "gdn_prefill_fast", "false", { "false", "false", "false" }, "METRALE_GDN_PREFILL_FAST", "toggle" },
     { "ssm_ba_gates_hopper", "false", { "false", "false", "true" }, "METRALE_SSM_BA_GATES_HOPPER", "toggle" },
-    { "ssm_ba_gates_tc", "false", { "false", "false", "false" }, "METRALE_SSM_BA_GATES_TC", "toggle" },
+    { "ssm_ba_gates_tc", "false", { "false", "false", "true" }, "METRALE_SSM_BA_GATES_TC", "toggle" },
     { "gdn_pipe", NULL, { NULL, NULL, NULL }, "METRALE_GDN_PIPE", "exact string" },
     { "gdn_vtile", NULL, { NULL, NULL, NULL }, "METRALE_GDN_VTILE", "exact string" },
     { "gdn_woa", "0", { "0", "0", "0" }, "METRALE_GDN_WOA", "exact string" },
@@ -87,7 +87,14 @@ static const char *const targets[3] = { "cpu", "gb10", "hopper" };
 
 static void test_table_is_the_list(void **state) {
     (void)state;
-    assert_int_equal(ROWS, GDN__LEVERS);
+    /* The first difference, with what to do about it: docs/add_a_lever.md. */
+    for (int i = 0; i < ROWS || i < GDN__LEVERS; i++) {
+        if (i >= ROWS || (i < GDN__LEVERS && strcmp(table[i].key, gdn__lever_defs[i].key) != 0))
+            fail_msg(
+                "row %d of host/levers.def is %s, here it is %s: add its row to table[] of tests/unit/test_levers.c (docs/add_a_lever.md)",
+                i, gdn__lever_defs[i].key, i < ROWS ? table[i].key : "missing");
+        if (i >= GDN__LEVERS) fail_msg("%s is in table[] of tests/unit/test_levers.c but not in host/levers.def", table[i].key);
+    }
     gdn_lever_set *set = NULL;
     heard h;
     const input none = { .vars = { NULL } };
@@ -118,7 +125,8 @@ static void test_shipped_files(void **state) {
         for (int i = 0; i < ROWS; i++) {
             const char *want = table[i].column[t], *got = ini->value[gdn__lever_find(table[i].key)];
             if ((want == NULL) != (got == NULL) || (want && strcmp(want, got) != 0))
-                fail_msg("%s: %s is %s, expected %s", path, table[i].key, got ? got : "(unset)", want ? want : "(unset)");
+                fail_msg("%s: %s is %s, expected %s, as table[] of tests/unit/test_levers.c says", path, table[i].key,
+                         got ? got : "(unset)", want ? want : "(unset)");
         }
         gdn__ini_free(ini);
         FILE *f = fopen(path, "re");
@@ -141,19 +149,19 @@ static void test_document(void **state) {
     while (fgets(line, sizeof line, f)) {
         if (strncmp(line, "| `", 3) != 0) continue;
         char want[256], env[96];
-        assert_true(next < ROWS);
+        if (next == ROWS) fail_msg("docs/levers.md has a row more than host/levers.def: %s", line);
         const char *columns[3];
         for (int t = 0; t < 3; t++)
             columns[t] = table[next].column[t] ? table[next].column[t] : strstr(table[next].key, "_no_") ? "-" : "unset";
         if (!strcmp(table[next].key, "cpu_isa")) columns[1] = columns[2] = "-";
         (void)snprintf(want, sizeof want, "| `%s` | %s | %s | %s", table[next].key, columns[0], columns[1], columns[2]);
         (void)snprintf(env, sizeof env, "| `%s`", table[next].env);
-        assert_int_equal(strncmp(line, want, strlen(want)), 0);
-        assert_contains(line, env);
+        if (strncmp(line, want, strlen(want)) != 0 || !strstr(line, env))
+            fail_msg("docs/levers.md: a row '%s ... %s` ...' belongs where this one is: %s", want, env, line);
         next++;
     }
     assert_int_equal(fclose(f), 0);
-    assert_int_equal(next, ROWS);
+    if (next != ROWS) fail_msg("docs/levers.md has no row for %s: add '| `%s` | ...'", table[next].key, table[next].key);
 }
 
 static void test_toggle(void **state) {
@@ -346,6 +354,17 @@ static void test_api_errors(void **state) {
     expect_error(&(input) { .settings = { { "gdn_woa", NULL } } }, GDN_E_ARG, "api: setting 0 has no value");
 }
 
+/* The program's own mistakes come first, and the meanings of the W4A4 levers are what the kernels do. */
+static void test_order_and_meaning(void **state) {
+    (void)state;
+    expect_error(&(input) { .vars = { "METRALE_W4A4_MX_NT=3" }, .settings = { { "zzz", "1" } } }, GDN_E_LEVER, "api: zzz: unknown key");
+    expect_error(&(input) { .vars = { "METRALE_W4A4_MX_NT=3" }, .settings = { { "gdn_pipe", "1" } } }, GDN_E_LEVER,
+                 "METRALE_W4A4_MX_NT=3: expected 1 or 4");
+    assert_string_equal(gdn__lever_defs[GDN__L_MX_NT].meaning, "W4A4 GEMV: 4 lets one CTA take 2 or 4 sixteen-row weight tiles, 1 one");
+    assert_string_equal(gdn__lever_defs[GDN__L_MX_PS].meaning,
+                        "W4A4 GEMV: 1 the persistent one (its grid is the number of SMs), 0 not that one");
+}
+
 static void test_reading(void **state) {
     (void)state;
     gdn_lever_set *set = NULL;
@@ -449,6 +468,7 @@ int main(void) {
         cmocka_unit_test(test_older_name),
         cmocka_unit_test(test_precedence),
         cmocka_unit_test(test_api_errors),
+        cmocka_unit_test(test_order_and_meaning),
         cmocka_unit_test(test_reading),
         cmocka_unit_test(test_environment_once),
         cmocka_unit_test(test_no_memory),
