@@ -14,17 +14,54 @@ static const char *const own_names[] = { "GDN_TARGET",    "GDN_PLUGIN_PATH", "GD
                                          "GDN_CUBIN_DIR", "GDN_JIT_NOCACHE", "GDN_JIT_PRINT",       "GDN_JIT_DUMP" };
 enum { OWN_NAMES = sizeof own_names / sizeof *own_names };
 
-static bool concerns_us(const char *var) {
-    if (!strncmp(var, "GDN_", 4)) return true;
+enum { MAX_KNOWN = OWN_NAMES + 2 * GDN__LEVERS, MAX_NAME = 64 };
+
+/* What levers read, with libgdn's own names behind it; own: only names that begin with GDN_. */
+static size_t known_names(const char *known[MAX_KNOWN], bool own) {
+    size_t n = 0;
+    for (size_t i = 0; i < OWN_NAMES && own; i++) known[n++] = own_names[i];
     for (uint32_t i = 0; i < GDN__LEVERS; i++) {
         const gdn__lever_def *d = &gdn__lever_defs[i];
-        const char *const names[] = { d->env, d->older };
-        for (int k = 0; k < 2; k++) {
-            const size_t n = names[k] ? strlen(names[k]) : 0;
-            if (n && !strncmp(var, names[k], n) && var[n] == '=') return true;
-        }
+        const bool ours = !strncmp(d->env, "GDN_", 4);
+        if (ours == own) known[n++] = d->env;
+        if (d->older && ours == own) known[n++] = d->older;
     }
-    return false;
+    return n;
+}
+
+/* The name of "NAME=VALUE", cut to what a message needs. */
+static void name_of(const char *var, char name[MAX_NAME]) {
+    const size_t len = strcspn(var, "="), n = len < MAX_NAME ? len : MAX_NAME - 1;
+    memcpy(name, var, n);
+    name[n] = '\0';
+}
+
+/* Names that are meant for a lever. An engine has more of its own under METRALE_ and ATLAS_: those are not ours to judge. */
+static bool meant_for_a_lever(const char *name, const char **near) {
+    static const char *const family[] = { "METRALE_GDN_", "METRALE_NO_GDN_", "METRALE_SSM_BA_GATES", "METRALE_W4A4_",
+                                          "ATLAS_SSM_BA_GATES" };
+    const char *known[MAX_KNOWN];
+    const size_t n = known_names(known, false);
+    *near = NULL;
+    if (strncmp(name, "METRALE_", 8) != 0 && strncmp(name, "ATLAS_", 6) != 0) return false;
+    for (size_t i = 0; i < sizeof family / sizeof *family; i++) {
+        if (strncmp(name, family[i], strlen(family[i])) != 0) continue;
+        *near = gdn__nearest(name, known, n);
+        return true;
+    }
+    *near = gdn__nearest_within(name, known, n, strlen(name) / 4); /* the name space alone is half of many names */
+    return *near != NULL;
+}
+
+static bool concerns_us(const char *var) {
+    const char *known[MAX_KNOWN], *near;
+    char name[MAX_NAME];
+    if (!strncmp(var, "GDN_", 4)) return true;
+    const size_t n = known_names(known, false), len = strcspn(var, "=");
+    for (size_t i = 0; i < n; i++)
+        if (strlen(known[i]) == len && !memcmp(known[i], var, len)) return var[len] == '=';
+    name_of(var, name);
+    return meant_for_a_lever(name, &near);
 }
 
 void gdn__env_drop(gdn__env *env) {
@@ -60,22 +97,19 @@ const char *gdn__env_get(const gdn__env *env, const char *name) {
 }
 
 void gdn__env_warn_unknown(const gdn__env *env, const gdn__log *log) {
-    const char *known[OWN_NAMES + GDN__LEVERS];
-    size_t n = 0;
-    for (size_t i = 0; i < OWN_NAMES; i++) known[n++] = own_names[i];
-    for (uint32_t i = 0; i < GDN__LEVERS; i++)
-        if (!strncmp(gdn__lever_defs[i].env, "GDN_", 4)) known[n++] = gdn__lever_defs[i].env;
-
     for (size_t v = 0; v < env->n; v++) {
-        const char *var = env->vars[v], *eq = strchr(var, '=');
-        const size_t len = eq ? (size_t)(eq - var) : strlen(var);
-        bool found = strncmp(var, "GDN_", 4) != 0; /* the others were taken because they are known */
+        const char *var = env->vars[v], *known[MAX_KNOWN], *near;
+        const bool own = !strncmp(var, "GDN_", 4);
+        const size_t len = strcspn(var, "="), n = known_names(known, own);
+        bool found = false;
+        char name[MAX_NAME];
         for (size_t i = 0; i < n && !found; i++) found = strlen(known[i]) == len && !strncmp(known[i], var, len);
-        char name[64];
         if (found) continue;
-        (void)memcpy(name, var, len < sizeof name ? len : sizeof name - 1);
-        name[len < sizeof name ? len : sizeof name - 1] = '\0';
-        const char *near = gdn__nearest(name, known, n);
+        name_of(var, name);
+        if (own)
+            near = gdn__nearest(name, known, n);
+        else
+            (void)meant_for_a_lever(name, &near); /* it was taken for that */
         gdn__log_line(log, GDN_LOG_WARN, "env", "%s is set but nothing reads it%s%s%s", name, near ? "; did you mean " : "",
                       near ? near : "", near ? "?" : "");
     }

@@ -50,7 +50,7 @@ typedef struct gdn__env {
 gdn_status gdn__env_capture(gdn__env *env, char *const *vars, bool secure);
 void gdn__env_drop(gdn__env *env);
 const char *gdn__env_get(const gdn__env *env, const char *name); /* NULL: not set */
-/* One warning for each GDN_* name that nobody reads. */
+/* One warning for each name that nobody reads: GDN_*, and under METRALE_ and ATLAS_ what is meant for a lever. */
 void gdn__env_warn_unknown(const gdn__env *env, const gdn__log *log);
 /* Taken at the first call of the process; NULL: no memory. */
 const gdn__env *gdn__env_shared(void);

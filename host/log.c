@@ -6,9 +6,8 @@
 #include <string.h>
 
 void gdn__log_raw(const gdn__log *log, uint32_t severity, const char *area, const char *msg) {
-    /* A broken rule of the caller is as important as an error, whatever its number. */
-    const uint32_t rank = severity == GDN_LOG_HOST_BUG ? (uint32_t)GDN_LOG_ERROR : severity;
-    if (!log->fn || rank > log->level) return;
+    /* A broken rule of the caller is no level of its own: no filter keeps it back, whatever its number. */
+    if (!log->fn || (severity > log->level && severity != GDN_LOG_HOST_BUG)) return;
     log->fn(log->user, severity, area ? area : "", msg ? msg : "");
 }
 

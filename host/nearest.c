@@ -26,8 +26,12 @@ static size_t distance(const char *a, const char *b) {
 }
 
 const char *gdn__nearest(const char *word, const char *const *names, size_t n) {
+    return gdn__nearest_within(word, names, n, strlen(word) / 2); /* further away than half the word is no suggestion */
+}
+
+const char *gdn__nearest_within(const char *word, const char *const *names, size_t n, size_t most) {
     const char *best = NULL;
-    size_t least = strlen(word) / 2 + 1; /* further away than half the word is no suggestion */
+    size_t least = most + 1;
     for (size_t i = 0; i < n; i++) {
         const size_t d = distance(word, names[i]);
         if (d < least) {

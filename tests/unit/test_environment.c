@@ -6,8 +6,19 @@ static char *vars[] = { "PATH=/bin",
                         "GDN_TARGET=second",
                         "GDN_LOG=",
                         "METRALE_GDN_PIPE=1",
-                        "METRALE_GDN_PIPES=1",
-                        "METRALE_OTHER=1",
+                        "METRALE_GDN_PIPES=1", /* from here on: meant for a lever */
+                        "METRALE_PREFILL_TC=1",
+                        "METRALE_NO_GDN_QQQQQQQQQQQQQQQQQQQQQQQ=1",
+                        "METRALE_W4A4_MX_NP=1",
+                        "METRALE_SSM_BA_GATES=1",
+                        "ATLAS_SSM_BA_GATES_HOPER=1",
+                        "METRALE_OTHER=1", /* and not */
+                        "METRALE_PIPE=1",
+                        "METRALE_GPU_TIMEOUT=1",
+                        "METRALE_=1",
+                        "METRALE_SSM_STATE_DIR=/x",
+                        "ATLAS_HOME=/x",
+                        "ATLAS_GDN_WOA=1",
                         "ATLAS_SSM_BA_GATES_HOPPER=1",
                         "GDN_PLUGIN_PAHT=/x",
                         "GDN_CPU_ISA=base",
@@ -25,7 +36,8 @@ static void test_what_is_taken(void **state) {
     assert_string_equal(gdn__env_get(&env, "ATLAS_SSM_BA_GATES_HOPPER"), "1");
     assert_null(gdn__env_get(&env, "PATH"));
     assert_null(gdn__env_get(&env, "METRALE_OTHER"));
-    assert_null(gdn__env_get(&env, "METRALE_GDN_PIPES"));
+    assert_null(gdn__env_get(&env, "METRALE_PIPE"));
+    assert_null(gdn__env_get(&env, "ATLAS_HOME"));
     assert_null(gdn__env_get(&env, "GDN_TARGE"));
     gdn__env_drop(&env);
     assert_int_equal(gdn__env_capture(&env, vars, true), GDN_OK); /* elevated: none of it */
@@ -46,7 +58,13 @@ static void test_unknown_names(void **state) {
     assert_contains(h.text, "env: GDN_PLUGIN_PAHT is set but nothing reads it; did you mean GDN_PLUGIN_PATH?\n");
     assert_contains(h.text, "env: GDN_QQQQQQQQQ is set but nothing reads it\n");
     assert_contains(h.text, "env: GDN_NO_VALUE is set but nothing reads it");
-    assert_int_equal(h.warnings, 3);
+    assert_contains(h.text, "env: METRALE_GDN_PIPES is set but nothing reads it; did you mean METRALE_GDN_PIPE?\n");
+    assert_contains(h.text, "env: METRALE_PREFILL_TC is set but nothing reads it; did you mean METRALE_GDN_PREFILL_TC?\n");
+    assert_contains(h.text, "env: METRALE_NO_GDN_QQQQQQQQQQQQQQQQQQQQQQQ is set but nothing reads it");
+    assert_contains(h.text, "env: METRALE_W4A4_MX_NP is set but nothing reads it; did you mean METRALE_W4A4_MX_NT?\n");
+    assert_contains(h.text, "env: METRALE_SSM_BA_GATES is set but nothing reads it; did you mean METRALE_SSM_BA_GATES_TC?\n");
+    assert_contains(h.text, "env: ATLAS_SSM_BA_GATES_HOPER is set but nothing reads it; did you mean ATLAS_SSM_BA_GATES_HOPPER?\n");
+    assert_int_equal(h.warnings, 9); /* none for the others */
     gdn__env_drop(&env);
 }
 
@@ -66,7 +84,7 @@ static void test_no_memory(void **state) {
         assert_null(env.vars);
         assert_int_equal(env.n, 0);
     }
-    assert_int_equal(failures, 10); /* the list, and nine that concern us */
+    assert_int_equal(failures, 16); /* the list, and fifteen that concern us */
 }
 
 int main(void) {

@@ -14,6 +14,10 @@ static void test_levels(void **state) {
         gdn__log_raw(&log, GDN_LOG_HOST_BUG, "area", "always");
         assert_int_equal(h.lines, level + 1);
     }
+    const gdn__log least = log_to(&h, 0);
+    gdn__log_raw(&least, GDN_LOG_ERROR, "area", "no");
+    gdn__log_raw(&least, GDN_LOG_HOST_BUG, "area", "a broken rule");
+    assert_string_equal(h.text, "area: a broken rule\n");
     static const char *const names[] = { "error", "warn", "info", "debug" };
     for (uint32_t i = 0; i < 4; i++) assert_int_equal(gdn__log_level(names[i]), i + 1);
     static const char *const bad[] = { "", "Error", "warning", "debug ", "5" };
@@ -82,6 +86,8 @@ static void test_nearest(void **state) {
     assert_string_equal(gdn__nearest("w4a4_mx_pt", names, 4), "w4a4_mx_nt"); /* a tie goes to the first */
     assert_string_equal(gdn__nearest("w4a4mxps", names, 4), "w4a4_mx_ps");
     assert_null(gdn__nearest("zzz", names, 4));
+    assert_null(gdn__nearest_within("gdn_pixx", names, 4, 1));
+    assert_string_equal(gdn__nearest_within("gdn_pixx", names, 4, 2), "gdn_pipe");
     assert_null(gdn__nearest("", names, 4));
     char word[200];
     memset(word, 'g', sizeof word - 1);
