@@ -1,11 +1,17 @@
 /* gdn.h - the public face of libgdn: open a target by name, plan, launch, explain.
  *
- *     gdn *g;
+ *     char why[1024];
+ *     gdn_text err = { why, sizeof why, 0 };
  *     gdn_options opt = GDN_OPTIONS_INIT;
+ *     gdn *g;
  *     opt.target = "auto";
- *     if (gdn_open(&opt, &g, &err)) ...
- *     gdn_decode...: fill a gdn_rule_shape, gdn_plan_make(g, &shape.base, NULL, &plan, &err)
- *     gdn_launch(plan, &args);
+ *     if (gdn_open(&opt, &g, &err) != GDN_OK) ...                        why says what is wrong
+ *     gdn_norm_shape shape = { .base = { .struct_size = sizeof shape, .op = GDN_OP_NORM, ... }, ... };
+ *     gdn_hplan *plan;
+ *     if (gdn_plan_make(g, &shape.base, NULL, &plan, &err) != GDN_OK) ...
+ *     gdn_launch_args args = { .struct_size = sizeof args, .stream = stream, .n_ptr = ..., .ptr = ..., .n_u32 = ..., .u32 = ... };
+ *     gdn_launch(plan, &args);                                           orders of ptr and u32: gdn_op_norm.h
+ *     gdn_sync(g, stream);
  *     gdn_plan_free(plan);
  *     gdn_close(g);
  *
@@ -46,7 +52,7 @@ typedef struct gdn_setting {
     const char *value; /* as in the file: true, false, 4, ... */
 } gdn_setting;
 
-/* [any] One finished line; severity GDN_LOG_*. The strings live for the call. */
+/* [any] One finished line; severity GDN_LOG_*, GDN_LOG_HOST_BUG when the caller broke a rule. The strings live for the call. */
 typedef void (*gdn_log_fn)(void *user, uint32_t severity, const char *area, const char *msg);
 
 /* gdn_options.flags */
@@ -62,9 +68,10 @@ typedef struct gdn_options {
     void *log_user;
     const gdn_setting *settings;
     uint32_t n_settings;
-    uint32_t log_level; /* highest severity wanted, GDN_LOG_*; 0: GDN_LOG_INFO                              */
-    uint32_t flags;     /* GDN_OPEN_*; unknown bits are refused                                             */
-    uint32_t pad_;      /* 0 */
+    uint32_t log_level; /* highest severity wanted, GDN_LOG_ERROR to GDN_LOG_DEBUG, more is refused; 0: GDN_LOG of the environment,
+                           else GDN_LOG_INFO. GDN_LOG_HOST_BUG lines come at every level */
+    uint32_t flags;     /* GDN_OPEN_*; unknown bits are refused */
+    uint32_t pad_;      /* must be 0, else refused */
 } gdn_options;
 #define GDN_OPTIONS_INIT                                                                                                                   \
     { (uint32_t)sizeof(gdn_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -89,8 +96,10 @@ GDN_API gdn_status gdn_describe(const gdn *g, gdn_info *out); /* [any] */
 
 /* [ctx] Makes a plan for the shape's maxima. stream: see gdn_plugin.h. GDN_REFUSED and GDN_ABSENT: *out NULL, err says why. */
 GDN_API gdn_status gdn_plan_make(gdn *g, const gdn_shape *shape, void *stream, gdn_hplan **out, gdn_text *err);
-GDN_API void gdn_plan_free(gdn_hplan *plan);                                       /* [ctx] NULL is ignored */
-GDN_API gdn_status gdn_launch(const gdn_hplan *plan, const gdn_launch_args *args); /* [any] capture-safe, no lock */
+GDN_API void gdn_plan_free(gdn_hplan *plan); /* [ctx] NULL is ignored */
+/* [any] Capture-safe, no lock. args is read up to the smallest of its own size, the library's and the plugin's; one that does not
+ * reach u32 is GDN_E_ABI. gdn_explain and gdn_route_for fill *out likewise; one that does not reach guard is GDN_E_ABI. */
+GDN_API gdn_status gdn_launch(const gdn_hplan *plan, const gdn_launch_args *args);
 GDN_API gdn_status gdn_explain(const gdn_hplan *plan, uint32_t n_u32, const uint32_t *u32, gdn_route *out); /* [any] */
 /* [any] What would run for a shape, without a plan; sm_count 0: the device's, or not known. */
 GDN_API gdn_status gdn_route_for(gdn *g, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32, gdn_route *out,
@@ -101,10 +110,11 @@ GDN_API gdn_status gdn_counters(const gdn *g, gdn_counter *out, uint32_t cap, ui
 /* ---- memory of the target's device: plain host memory on cpu ---- */
 GDN_API gdn_status gdn_mem_alloc(gdn *g, uint64_t bytes, uint64_t *out); /* [any] aligned to 256 bytes, not cleared */
 GDN_API void gdn_mem_free(gdn *g, uint64_t ptr);                         /* [any] 0 is ignored */
+/* [any] src may be reused on return. */
 GDN_API gdn_status gdn_copy_in(gdn *g, void *stream, uint64_t dst, const void *src, uint64_t bytes);
-GDN_API gdn_status gdn_copy_out(gdn *g, void *stream, void *dst, uint64_t src, uint64_t bytes); /* returns when the bytes are there */
-GDN_API gdn_status gdn_fill(gdn *g, void *stream, uint64_t dst, uint32_t byte, uint64_t bytes);
-GDN_API gdn_status gdn_sync(gdn *g, void *stream);
+GDN_API gdn_status gdn_copy_out(gdn *g, void *stream, void *dst, uint64_t src, uint64_t bytes); /* [any] returns when the bytes are there */
+GDN_API gdn_status gdn_fill(gdn *g, void *stream, uint64_t dst, uint32_t byte, uint64_t bytes); /* [any] byte 0 to 255; may be enqueued */
+GDN_API gdn_status gdn_sync(gdn *g, void *stream);                                              /* [any] waits for the stream */
 
 /* ---- levers: every value with its source and place ---- */
 typedef struct gdn_lever_info {
@@ -121,8 +131,8 @@ typedef struct gdn_lever_info {
 /* [any] Reads the levers of a target as gdn_open would; index 0.. until GDN_ABSENT. The set is owned by the caller. */
 typedef struct gdn_lever_set gdn_lever_set;
 GDN_API gdn_status gdn_levers_read(const gdn_options *opt, const char *target, gdn_lever_set **out, gdn_text *err);
-GDN_API gdn_status gdn_levers_at(const gdn_lever_set *set, uint32_t index, gdn_lever_info *out);
-GDN_API void gdn_levers_free(gdn_lever_set *set);
+GDN_API gdn_status gdn_levers_at(const gdn_lever_set *set, uint32_t index, gdn_lever_info *out); /* [any] strings live as long as the set */
+GDN_API void gdn_levers_free(gdn_lever_set *set);                                                /* [any] once; NULL is ignored */
 
 /* ---- what could be opened ---- */
 typedef struct gdn_target_info {
@@ -131,7 +141,8 @@ typedef struct gdn_target_info {
     const char *target, *path, *version, *build_id, *archs, *reason;
     uint32_t abi_major, abi_minor;
 } gdn_target_info;
-/* [any] Called once per known target, in the order auto prefers them; strings live for the call. */
+/* [any] Called once per known target, in the order auto prefers them; strings live for the call. Usable: the plugin loads, its
+ * settings are what gdn_open would take (conf, environment, opt->settings), and a device of its kind is there. */
 GDN_API gdn_status gdn_targets(const gdn_options *opt, void (*each)(void *user, const gdn_target_info *info), void *user, gdn_text *err);
 
 GDN_API const char *gdn_status_name(gdn_status s); /* [any] "GDN_E_ARG"; "unknown status" for numbers it does not know */

@@ -74,9 +74,9 @@ gdn_status gdn_launch(const gdn_hplan *plan, const gdn_launch_args *args) {
     return plan->gen->plugin.ops.launch(plan->plan, args);
 }
 
-/* The caller's route must at least hold the entry. */
+/* The caller's route must at least hold the entry and the guard: plugins ask for no less. */
 static gdn_status check_route(const gdn_route *out) {
-    return !out ? GDN_E_ARG : out->struct_size < GDN_THROUGH(gdn_route, entry) ? GDN_E_ABI : GDN_OK;
+    return !out ? GDN_E_ARG : out->struct_size < GDN_THROUGH(gdn_route, guard) ? GDN_E_ABI : GDN_OK;
 }
 
 gdn_status gdn_explain(const gdn_hplan *plan, uint32_t n_u32, const uint32_t *u32, gdn_route *out) {

@@ -26,6 +26,10 @@ gdn_status gdn__options_read(const gdn_options *opt, gdn_options *out, gdn_text 
         gdn__text_set(err, "gdn_options.flags has unknown bits: 0x%x", (unsigned)(out->flags & ~(uint32_t)GDN_OPEN_DRY));
         return GDN_E_ARG;
     }
+    if (out->pad_) {
+        gdn__text_set(err, "gdn_options.pad_ is 0x%x, must be 0", (unsigned)out->pad_);
+        return GDN_E_ARG;
+    }
     return GDN_OK;
 }
 

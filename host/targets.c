@@ -1,5 +1,5 @@
 /* targets.c - gdn_targets: every known target, every plugin file of the search folders, and the one that was asked for;
- * each loaded, checked and let go again, without opening a device. */
+ * each loaded, checked, asked for its settings as gdn_open would read them, and let go again, without opening a device. */
 #include "host_internal.h"
 
 #include <dirent.h>
@@ -49,12 +49,30 @@ static bool scan(name_list *l, const gdn__places *places) {
     return ok;
 }
 
-static void tell(const char *name, gdn_status st, gdn__plugin *p, const char *reason, void (*each)(void *, const gdn_target_info *),
-                 void *user) {
-    char why[512];
+typedef struct asker {
+    void (*each)(void *user, const gdn_target_info *info);
+    void *user;
+    const gdn_options *opt;
+    const gdn__env *env;
+} asker;
+
+/* Would gdn_open take this target's settings? */
+static gdn_status settings_ok(const asker *a, const char *target, gdn_text *why) {
+    const gdn__log silent = { 0 };
+    gdn__conf conf;
+    gdn_lever_set *levers = NULL;
+    gdn_status st = gdn__conf_find(a->env, target, a->opt->conf, &conf, &silent, why);
+    if (st == GDN_OK) st = gdn__levers_resolve(a->env, &conf, a->opt->settings, a->opt->n_settings, &silent, &levers, why);
+    gdn_levers_free(levers);
+    return st;
+}
+
+static void tell(const asker *a, const char *name, gdn_status st, gdn__plugin *p, const char *reason) {
+    char why[2048] = "";
     gdn_text text = { why, sizeof why, 0 };
     const bool loaded = st == GDN_OK;
-    if (loaded && (st = gdn__device_for(p, &text)) != GDN_OK) reason = why;
+    if (loaded && (st = settings_ok(a, p->id.target, &text)) == GDN_OK) st = gdn__device_for(p, &text);
+    if (loaded && st != GDN_OK) reason = *why ? why : gdn_status_text(st);
     const gdn_target_info info = { .struct_size = (uint32_t)sizeof info,
                                    .status = st,
                                    .target = loaded ? p->id.target : name,
@@ -65,13 +83,13 @@ static void tell(const char *name, gdn_status st, gdn__plugin *p, const char *re
                                    .reason = st == GDN_OK ? NULL : reason,
                                    .abi_major = loaded ? p->id.abi_major : 0,
                                    .abi_minor = loaded ? p->id.abi_minor : 0 };
-    each(user, &info);
+    a->each(a->user, &info);
     if (loaded) gdn__plugin_retire(p, false);
 }
 
 gdn_status gdn_targets(const gdn_options *opt, void (*each)(void *user, const gdn_target_info *info), void *user, gdn_text *err) {
     gdn_options o;
-    gdn__log log = { 0 }; /* every reason is in the answer: no lines besides */
+    gdn__log log = { 0 }, warn; /* every reason is in the answer: no lines besides, but for what the environment has wrong */
     gdn__places places = { 0 };
     name_list names = { .n = 0 };
     gdn__text_set(err, "%s", "");
@@ -84,6 +102,8 @@ gdn_status gdn_targets(const gdn_options *opt, void (*each)(void *user, const gd
     const gdn__env *env = gdn__env_shared();
     st = env ? gdn__places_list(env, o.plugin_path, &places, err) : GDN_E_NOMEM;
     bool ok = st == GDN_OK;
+    const asker a = { each, user, &o, env };
+    if (ok) gdn__log_open(&o, env, &warn);
     for (size_t i = 0; ok && gdn__known_targets[i]; i++) ok = add_name(&names, gdn__known_targets[i], strlen(gdn__known_targets[i]));
     const bool is_path = o.target && strchr(o.target, '/');
     if (ok && o.target && !is_path && strcmp(o.target, "auto") != 0) ok = add_name(&names, o.target, strlen(o.target));
@@ -93,14 +113,14 @@ gdn_status gdn_targets(const gdn_options *opt, void (*each)(void *user, const gd
         gdn_text reason = { why, sizeof why, 0 };
         gdn__plugin p = { 0 };
         const gdn_status found = gdn__plugin_find(&places, names.name[i], &p, &log, &reason);
-        tell(names.name[i], found, &p, why, each, user);
+        tell(&a, names.name[i], found, &p, why);
     }
     if (ok && is_path) {
         char why[1024] = "";
         gdn_text reason = { why, sizeof why, 0 };
         gdn__plugin p = { 0 };
         const gdn_status found = gdn__plugin_load(o.target, NULL, &p, &reason);
-        tell(o.target, found == GDN_ABSENT ? GDN_E_NOTARGET : found, &p, why, each, user);
+        tell(&a, o.target, found == GDN_ABSENT ? GDN_E_NOTARGET : found, &p, why);
     }
     if (!ok && st == GDN_OK) st = GDN_E_NOMEM;
     if (st == GDN_E_NOMEM) gdn__text_set(err, "%s", gdn_status_text(st));

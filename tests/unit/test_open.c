@@ -35,6 +35,9 @@ static void test_bad_options(void **state) {
     opt = options("good", FIXTURES);
     opt.log_level = 5;
     expect_error(&opt, GDN_E_ARG, "gdn_options.log_level is 5, the highest is 4");
+    opt.log_level = GDN_LOG_DEBUG;
+    opt.pad_ = 1;
+    expect_error(&opt, GDN_E_ARG, "gdn_options.pad_ is 0x1, must be 0");
     opt = options("good", "fixtures");
     expect_error(&opt, GDN_E_ARG, "plugin_path: 'fixtures' is not an absolute folder");
     static const char *const names[] = { "Cpu", "a b", "x.so", "a-b", "0123456789_0123456789_0123456789_" };
@@ -167,6 +170,9 @@ static void test_bad_arguments(void **state) {
     route.struct_size = 8;
     assert_int_equal(gdn_explain(plan, 0, NULL, &route), GDN_E_ABI);
     assert_int_equal(gdn_route_for(g, 0, &shape.base, 0, NULL, &route, reason_of(&r)), GDN_E_ABI);
+    route.struct_size = GDN_THROUGH(gdn_route, entry); /* the guard belongs to the least that is asked for */
+    assert_int_equal(gdn_explain(plan, 0, NULL, &route), GDN_E_ABI);
+    assert_int_equal(gdn_route_for(g, 0, &shape.base, 0, NULL, &route, reason_of(&r)), GDN_E_ABI);
     route.struct_size = (uint32_t)sizeof route;
     assert_int_equal(gdn_route_for(NULL, 0, &shape.base, 0, NULL, &route, reason_of(&r)), GDN_E_ARG);
     assert_int_equal(gdn_route_for(g, 0, NULL, 0, NULL, &route, reason_of(&r)), GDN_E_ARG);
@@ -281,6 +287,70 @@ static void test_targets(void **state) {
     assert_string_equal(s.names, "hopper gb10 cpu elsewhere ");
 }
 
+/* usable is what gdn_open would say: a setting, a file or a variable that it refuses is the reason here. */
+static void test_targets_settings(void **state) {
+    (void)state;
+    static const gdn_setting good = { "gdn_pipe", "1" }, unknown = { "foo", "1" }, value = { "w4a4_mx_nt", "3" };
+    static const struct {
+        const gdn_setting *set;
+        const char *conf, *reason;
+    } rows[] = { { &good, NULL, NULL },
+                 { &unknown, NULL, "good: api: foo: unknown key" },
+                 { &value, NULL, "good: api: w4a4_mx_nt = 3: expected 1 or 4" },
+                 { &good, "/nonexistent/x.ini", "good: conf=/nonexistent/x.ini: no such file" } };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        gdn_options opt = options("good", FIXTURES);
+        seen s = { 0 };
+        reason r;
+        gdn *g = NULL;
+        opt.settings = rows[i].set;
+        opt.n_settings = 1;
+        opt.conf = rows[i].conf;
+        assert_int_equal(gdn_targets(&opt, note, &s, reason_of(&r)), GDN_OK);
+        assert_true((gdn_open(&opt, &g, NULL) == GDN_OK) == !rows[i].reason);
+        gdn_close(g);
+        if (rows[i].reason) assert_contains(s.reasons, rows[i].reason);
+        assert_int_equal(s.usable, rows[i].reason ? 0 : 6);
+        assert_contains(s.reasons, "major1: target 'major1' could not be opened"); /* what does not load keeps its reason */
+    }
+}
+
+/* gdn.h: its example calls only what it declares, and every function has a thread tag, beside it or in the comment above. */
+static void test_header(void **state) {
+    (void)state;
+    static char text[65536];
+    FILE *f = fopen(GDN_SOURCE_DIR "/host/gdn.h", "re");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = '\0';
+    assert_int_equal(fclose(f), 0);
+    char *body = strstr(text, "#ifndef GDN_H");
+    assert_non_null(body);
+    int called = 0, tagged = 0;
+    for (const char *p = text; (p = strstr(p, "gdn_")) && p < body; p++) {
+        const size_t n = strspn(p, "abcdefghijklmnopqrstuvwxyz_");
+        char name[64], declared[80];
+        if (p[n] != '(' || n >= sizeof name || p[n + 1] == ')') continue; /* "gdn_open()" is prose */
+        (void)snprintf(declared, sizeof declared, " %.*s(", (int)n, p);
+        const char *d = body;
+        while ((d = strstr(d, declared)) && strncmp(d - strlen("gdn_status"), "gdn_status", 10) != 0 && strncmp(d - 4, "void", 4) != 0) d++;
+        if (!d) fail_msg("the example of gdn.h calls%swhich gdn.h does not declare", declared);
+        called++;
+    }
+    assert_true(called >= 5);
+    bool above = false;
+    for (char *line = strtok(body, "\n"); line; line = strtok(NULL, "\n")) {
+        const bool tag = strstr(line, "[any]") || strstr(line, "[ctx]");
+        if (!strncmp(line, "GDN_API ", 8)) {
+            if (!tag && !above) fail_msg("no thread tag: %s", line);
+            tagged++;
+            above = false; /* a comment speaks of the next one alone */
+        } else if (!strncmp(line, "/* ", 3)) {
+            above = tag;
+        }
+    }
+    assert_true(tagged >= 20);
+}
+
 /* Open, plan, close with the n-th allocation failing: NOMEM or a place less, *out NULL, nothing left mapped. */
 static void test_no_memory(void **state) {
     (void)state;
@@ -316,7 +386,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_options),   cmocka_unit_test(test_older_caller), cmocka_unit_test(test_settings_arrive),
         cmocka_unit_test(test_auto),          cmocka_unit_test(test_balance),      cmocka_unit_test(test_targets),
-        cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_targets_settings),
+        cmocka_unit_test(test_header),
     };
     return cmocka_run_group_tests_name("open", tests, NULL, NULL) != 0;
 }
