@@ -1,8 +1,10 @@
 /* cli.h - what the subcommands of `gdn` share. One file a subcommand, cmd_<name>.c, one entry: int gdn_cmd_<name>(argc, argv).
  *
  * Exit codes, everywhere: 0 done; 1 the answer is no (a check above its bound, a target that is not usable, a model or
- * plugin that could not be loaded); 2 wrong usage or bad input on the command line. Errors go to stderr as one line,
- * `gdn <command>: <what>`; results to stdout; --json prints one JSON document with a "schema" number instead. */
+ * plugin that could not be loaded, a settings file or variable that is wrong); 2 wrong usage or bad input on the command line,
+ * --conf, --set and the form of --target's name included. Errors go to stderr as one line, `gdn <command>: <what>`; results to
+ * stdout; --json prints one JSON document with a "schema" number instead. A command that fails under --json before it printed its
+ * document gets {"schema":1,"error":"<what>"} from main, after the line on stderr: commands need not care. */
 #ifndef GDN_CLI_H
 #define GDN_CLI_H
 
@@ -11,14 +13,14 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#define CLI_COMMAND_MAP(X)                                                                        \
-    X(generate, "write text with a checkpoint, plain or speculative")                             \
-    X(targets, "which plugins load, their ABI, and why the others do not")                        \
-    X(levers, "every lever: value, source, place")                                                \
-    X(route, "what would run for a shape, and which guard refused the other; needs no device")    \
-    X(check, "self test, recorded layers (--golden), recorded text (--model)")                    \
-    X(bench, "time the operations beside this machine's own ceilings")                            \
-    X(compile, "compile the GPU targets' kernels into a folder; needs no GPU")                    \
+#define CLI_COMMAND_MAP(X)                                                                                                                 \
+    X(generate, "write text with a checkpoint, plain or speculative")                                                                      \
+    X(targets, "which plugins load, their ABI, and why the others do not")                                                                 \
+    X(levers, "every lever: value, source, place")                                                                                         \
+    X(route, "what would run for a shape, and which guard refused the other; needs no device")                                             \
+    X(check, "self test, recorded layers (--golden), recorded text (--model)")                                                             \
+    X(bench, "time the operations beside this machine's own ceilings")                                                                     \
+    X(compile, "compile the GPU targets' kernels into a folder; needs no GPU")                                                             \
     X(cache, "kept compiled kernels: list, verify, prune")
 #define CLI_DECLARE_(name, text) int gdn_cmd_##name(int argc, char **argv);
 CLI_COMMAND_MAP(CLI_DECLARE_)
@@ -36,22 +38,33 @@ typedef struct cli_common {
 } cli_common;
 
 /* The getopt_long rows of the common options, to be placed first in a subcommand's own table; val >= 1000. */
-#define CLI_COMMON_OPTIONS                                                                                        \
-    { "target", 1, 0, 1000 }, { "set", 1, 0, 1001 }, { "conf", 1, 0, 1002 }, { "log", 1, 0, 1003 }, { "json", 0, 0, 1004 }, { "help", 0, 0, 1005 }
-#define CLI_COMMON_HELP                                                                \
-    "  --target NAME|PATH  cpu, gb10, hopper, auto, or a plugin file (default: auto)\n"  \
-    "  --set KEY=VALUE     set a lever (see gdn levers); may be repeated\n"             \
-    "  --conf FILE         one more settings file, stronger than the installed ones\n"  \
-    "  --log LEVEL         error, warn (default), info, debug; lines go to stderr\n"    \
-    "  --json              one JSON document on stdout\n"                              \
+#define CLI_COMMON_OPTIONS                                                                                                                 \
+    { "target", 1, 0, 1000 }, { "set", 1, 0, 1001 }, { "conf", 1, 0, 1002 }, { "log", 1, 0, 1003 }, { "json", 0, 0, 1004 }, {              \
+        "help", 0, 0, 1005                                                                                                                 \
+    }
+#define CLI_COMMON_HELP                                                                                                                    \
+    "  --target NAME|PATH  cpu, gb10, hopper, auto, or a plugin file (default: auto)\n"                                                    \
+    "  --set KEY=VALUE     set a lever (see gdn levers); may be repeated\n"                                                                \
+    "  --conf FILE         one more settings file, stronger than the installed ones\n"                                                     \
+    "  --log LEVEL         error, warn (default), info, debug; lines go to stderr\n"                                                       \
+    "  --json              one JSON document on stdout; {\"schema\":1,\"error\":\"...\"} when it fails\n"                                  \
     "  --help              this text\n"
 
 void cli_common_init(cli_common *c, const char *command);
+/* GDN_LOG's level; `otherwise` when it is not set or no level, of which libgdn warns. */
+uint32_t cli_default_level(uint32_t otherwise);
 /* true when `val` was a common option and was taken; exits with CLI_USAGE on a bad value. */
 bool cli_common_option(cli_common *c, int val, const char *arg);
-/* Opens the target; on failure prints the line and returns NULL. */
-gdn *cli_open(const cli_common *c);
-/* `gdn <command>: <text>` on stderr. */
+/* Opens the target; on failure *out is NULL and the line is printed. The status is for callers that choose by it; the exit code needs
+ * no choice: where the command line was at fault (see cli_fault) CLI_NO becomes CLI_USAGE in main. */
+gdn_status cli_open_status(const cli_common *c, gdn **out);
+gdn *cli_open(const cli_common *c); /* NULL: it failed */
+/* What libgdn said, in the words of the command line ("api: " is --set, "conf=" is --conf), into buf; true when the command line is
+ * at fault, and then the exit code of the process is CLI_USAGE instead of CLI_NO. */
+bool cli_fault(const cli_common *c, const char *why, char *buf, size_t size);
+/* The line for a failed call of libgdn: cli_error with the text of cli_fault. */
+void cli_failed(const cli_common *c, gdn_status st, const char *why);
+/* `gdn <command>: <text>` on stderr. The first one is what --json says. */
 void cli_error(const cli_common *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* A whole decimal number in [lo, hi], else an error line and false. */
 bool cli_u64(const cli_common *c, const char *what, const char *text, uint64_t lo, uint64_t hi, uint64_t *out);
@@ -59,5 +72,10 @@ bool cli_u64(const cli_common *c, const char *what, const char *text, uint64_t l
 void cli_progress(const char *what, uint64_t done, uint64_t total);
 /* Prints the document with sorted keys and frees it. */
 void cli_print_json(json_t *doc);
+/* The text itself when it is UTF-8, as JSON wants it, else a copy that lives as long as the process with \xNN for every byte that is
+ * not; NULL stays NULL. For what comes from the environment, the command line and file names. */
+const char *cli_text(const char *text);
+/* main's last step: the JSON of a failure if it is owed, and the exit code that is left of `code`. */
+int cli_finish(int code);
 
 #endif

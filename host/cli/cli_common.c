@@ -1,5 +1,5 @@
 /* cli_common.c - the options, messages and output that every subcommand has. */
-#include "cli.h"
+#include "cli_state.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -15,68 +15,128 @@ static void to_stderr(void *user, uint32_t severity, const char *area, const cha
     (void)fprintf(stderr, "gdn [%s] %s: %s\n", name, area, msg);
 }
 
+static uint32_t level_of(const char *name) {
+    for (uint32_t i = 0; name && i < sizeof level_names / sizeof *level_names; i++)
+        if (!strcmp(name, level_names[i])) return i + GDN_LOG_ERROR;
+    return 0;
+}
+
+uint32_t cli_default_level(uint32_t otherwise) {
+    const uint32_t level = level_of(getenv("GDN_LOG"));
+    return level ? level : otherwise;
+}
+
 void cli_common_init(cli_common *c, const char *command) {
     const gdn_options defaults = GDN_OPTIONS_INIT;
     memset(c, 0, sizeof *c);
     c->open = defaults;
     c->open.log = to_stderr;
-    /* 0 leaves the choice to GDN_LOG. */
-    c->open.log_level = getenv("GDN_LOG") ? 0 : (uint32_t)GDN_LOG_WARN;
+    c->open.log_level = cli_default_level(GDN_LOG_WARN);
     c->command = command;
 }
 
 void cli_error(const cli_common *c, const char *fmt, ...) {
+    char line[4096];
     va_list ap;
-    (void)fprintf(stderr, "gdn %s: ", c->command);
     va_start(ap, fmt);
-    (void)vfprintf(stderr, fmt, ap); /* NOLINT(clang-analyzer-valist.Uninitialized): va_start is above */
+    (void)vsnprintf(line, sizeof line, fmt, ap); /* NOLINT(clang-analyzer-valist.Uninitialized): va_start is above */
     va_end(ap);
-    (void)fputc('\n', stderr);
+    (void)fprintf(stderr, "gdn%s%s: %s\n", *c->command ? " " : "", c->command, line);
+    if (!*cli_run.error) (void)snprintf(cli_run.error, sizeof cli_run.error, "%s", line);
 }
 
-/* KEY=VALUE, cut in place: the text is one of main's arguments and lives as long as the program. */
+/* A bad value ends the command before it has begun. */
+static _Noreturn void leave(void) {
+    const int code = cli_finish(CLI_USAGE);
+    (void)fflush(stdout);
+    exit(code);
+}
+
+/* KEY=VALUE. The argument itself stays whole: a command may read its options twice. */
 static void add_setting(cli_common *c, const char *arg) {
-    char *eq = strchr(arg, '=');
+    const char *eq = strchr(arg, '=');
     if (!eq || eq == arg) {
         cli_error(c, "--set %s: expected KEY=VALUE", arg);
-        exit(CLI_USAGE);
+        leave();
     }
     if (c->open.n_settings == MAX_SETTINGS) {
         cli_error(c, "--set: at most %d", (int)MAX_SETTINGS);
-        exit(CLI_USAGE);
+        leave();
     }
-    *eq = '\0';
-    c->settings[c->open.n_settings++] = (gdn_setting) { arg, eq + 1 };
+    const size_t n = (size_t)(eq - arg);
+    char *key = cli_keep(n + 1);
+    if (!key) {
+        cli_error(c, "out of memory");
+        leave();
+    }
+    memcpy(key, arg, n);
+    key[n] = '\0';
+    c->settings[c->open.n_settings++] = (gdn_setting) { key, eq + 1 };
     c->open.settings = c->settings;
 }
 
 static uint32_t log_level(const cli_common *c, const char *arg) {
-    for (uint32_t i = 0; i < sizeof level_names / sizeof *level_names; i++)
-        if (!strcmp(arg, level_names[i])) return i + GDN_LOG_ERROR;
+    const uint32_t level = level_of(arg);
+    if (level) return level;
     cli_error(c, "--log %s: expected error, warn, info or debug", arg);
-    exit(CLI_USAGE);
+    leave();
+}
+
+static const char *some(const cli_common *c, const char *option, const char *arg) {
+    if (*arg) return arg;
+    cli_error(c, "%s: is empty", option);
+    leave();
 }
 
 bool cli_common_option(cli_common *c, int val, const char *arg) {
     switch (val) {
-    case 1000: c->open.target = arg; return true;
+    case 1000: c->open.target = some(c, "--target", arg); return true;
     case 1001: add_setting(c, arg); return true;
-    case 1002: c->open.conf = arg; return true;
+    case 1002: c->open.conf = some(c, "--conf", arg); return true;
     case 1003: c->open.log_level = log_level(c, arg); return true;
-    case 1004: c->json = true; return true;
+    case 1004: cli_run.json = c->json = true; return true;
     case 1005: c->help = true; return true;
     default: return false;
     }
 }
 
-gdn *cli_open(const cli_common *c) {
+bool cli_fault(const cli_common *c, const char *why, char *buf, size_t size) {
+    const char *conf = c->open.conf;
+    const size_t n = conf ? strlen(conf) : 0;
+    bool fault = true;
+    if (c->open.n_settings && !strncmp(why, "api: ", 5))
+        (void)snprintf(buf, size, "--set %s", why + 5);
+    else if (conf && !strncmp(why, "conf=", 5) && !strncmp(why + 5, conf, n))
+        (void)snprintf(buf, size, "--conf %s", why + 5);
+    else if (conf && !strncmp(why, conf, n) && why[n] == ':') /* "FILE:LINE: ..." or "FILE: ..." */
+        (void)snprintf(buf, size, "--conf %s", why);
+    else {
+        fault = c->open.target && strstr(why, " is no target name ") != NULL;
+        (void)snprintf(buf, size, "%s%s", fault ? "--target: " : "", why);
+    }
+    cli_run.fault |= fault;
+    return fault;
+}
+
+void cli_failed(const cli_common *c, gdn_status st, const char *why) {
+    char line[4096];
+    (void)cli_fault(c, *why ? why : gdn_status_text(st), line, sizeof line);
+    cli_error(c, "%s", line);
+}
+
+gdn_status cli_open_status(const cli_common *c, gdn **out) {
     char why[4096] = "";
     gdn_text err = { why, sizeof why, 0 };
-    gdn *g = NULL;
     gdn_options options = c->open;
     if (options.n_settings) options.settings = c->settings; /* the struct may have been copied */
-    const gdn_status st = gdn_open(&options, &g, &err);
-    if (st != GDN_OK) cli_error(c, "%s", *why ? why : gdn_status_text(st));
+    const gdn_status st = gdn_open(&options, out, &err);
+    if (st != GDN_OK) cli_failed(c, st, why);
+    return st;
+}
+
+gdn *cli_open(const cli_common *c) {
+    gdn *g = NULL;
+    (void)cli_open_status(c, &g); /* NULL says it */
     return g;
 }
 
@@ -104,15 +164,4 @@ void cli_progress(const char *what, uint64_t done, uint64_t total) {
     (void)fprintf(stderr, "\r%s [%.*s%.*s] %llu/%llu%s", what, n, full, WIDTH - n, empty, (unsigned long long)done,
                   (unsigned long long)total, done >= total ? "\n" : "");
     (void)fflush(stderr);
-}
-
-void cli_print_json(json_t *doc) {
-    char *text = doc ? json_dumps(doc, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(9)) : NULL;
-    json_decref(doc);
-    if (!text) {
-        (void)fputs("gdn: the JSON document could not be made\n", stderr);
-        exit(CLI_NO);
-    }
-    (void)puts(text);
-    free(text);
 }

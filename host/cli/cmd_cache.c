@@ -2,7 +2,9 @@
 #include "cli.h"
 #include "gdn_cubins.h"
 
+#include <errno.h>
 #include <getopt.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -26,10 +28,10 @@ static void collect(void *user, const gdn_cache_row *r) {
     rows *all = user;
     all->damaged += r->status == GDN_E_IO && !r->set_aside;
     all->set_aside += r->set_aside != 0;
-    json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:o}", "state", state_of(r), "file", r->file, "module",
-                            r->module, "arch", r->arch, "nvrtc", r->nvrtc, "options", r->options, "bytes", (json_int_t)r->bytes, "compiled",
-                            (json_int_t)r->compiled, "used", (json_int_t)r->used, "compile_ms", r->ms, "reason",
-                            r->reason ? json_string(r->reason) : json_null());
+    json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:o}", "state", state_of(r), "file", cli_text(r->file),
+                            "module", cli_text(r->module), "arch", cli_text(r->arch), "nvrtc", cli_text(r->nvrtc), "options",
+                            cli_text(r->options), "bytes", (json_int_t)r->bytes, "compiled", (json_int_t)r->compiled, "used",
+                            (json_int_t)r->used, "compile_ms", r->ms, "reason", r->reason ? json_string(cli_text(r->reason)) : json_null());
     if (row) (void)json_array_append_new(all->list, row);
 }
 
@@ -83,8 +85,8 @@ static int prune(const cli_common *c, uint64_t max_bytes) {
     }
     if (c->json)
         cli_print_json(json_pack("{s:i, s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "schema", 1, "version", gdn_version(), "command",
-                                 "cache prune", "folder", place, "entries", (json_int_t)s.entries, "bytes", (json_int_t)s.bytes, "removed",
-                                 (json_int_t)s.removed, "removed_bytes", (json_int_t)s.removed_bytes));
+                                 "cache prune", "folder", cli_text(place), "entries", (json_int_t)s.entries, "bytes", (json_int_t)s.bytes,
+                                 "removed", (json_int_t)s.removed, "removed_bytes", (json_int_t)s.removed_bytes));
     else
         (void)printf("%s: %llu removed (%.1f MiB), %llu left (%.1f MiB)\n", place, (unsigned long long)s.removed, mib(s.removed_bytes),
                      (unsigned long long)s.entries, mib(s.bytes));
@@ -104,9 +106,9 @@ static int list(const cli_common *c, bool verify) {
     }
     if (c->json) {
         cli_print_json(json_pack("{s:i, s:s, s:s, s:s, s:b, s:I, s:I, s:I, s:I, s:I, s:o}", "schema", 1, "version", gdn_version(),
-                                 "command", verify ? "cache verify" : "cache list", "folder", place, "writable", (int)s.writable, "bytes",
-                                 (json_int_t)s.bytes, "max_bytes", (json_int_t)s.max_bytes, "damaged", (json_int_t)r.damaged, "refused",
-                                 (json_int_t)r.set_aside, "entries_total", (json_int_t)s.entries, "entries", r.list));
+                                 "command", verify ? "cache verify" : "cache list", "folder", cli_text(place), "writable", (int)s.writable,
+                                 "bytes", (json_int_t)s.bytes, "max_bytes", (json_int_t)s.max_bytes, "damaged", (json_int_t)r.damaged,
+                                 "refused", (json_int_t)r.set_aside, "entries_total", (json_int_t)s.entries, "entries", r.list));
     } else {
         print_rows(r.list, verify);
         (void)printf("%s: %llu modules, %.1f of %.0f MiB, %llu damaged, %llu refused by a driver%s\n", place, (unsigned long long)s.entries,
@@ -115,6 +117,31 @@ static int list(const cli_common *c, bool verify) {
         json_decref(r.list);
     }
     return verify && r.damaged ? CLI_NO : CLI_OK;
+}
+
+/* As the cache reads GDN_CACHE_MAX_MIB. */
+static bool is_bound(const char *text) {
+    char *end;
+    errno = 0;
+    const unsigned long long v = strtoull(text, &end, 10);
+    return text[0] >= '0' && text[0] <= '9' && !*end && !errno && v >= 1 && v <= 1 << 20;
+}
+
+/* No target is opened here: what is wrong with the environment, and with --set and --conf, is told all the same. */
+static bool environment_told(const cli_common *c) {
+    char why[2048] = "", line[4096];
+    gdn_text err = { why, sizeof why, 0 };
+    gdn_lever_set *set = NULL;
+    const gdn_status st = gdn_levers_read(&c->open, c->open.target ? c->open.target : "cpu", &set, &err);
+    gdn_levers_free(set);
+    if (st != GDN_OK && cli_fault(c, why, line, sizeof line)) {
+        cli_error(c, "%s", line);
+        return false;
+    }
+    const char *bound = getenv("GDN_CACHE_MAX_MIB");
+    if (bound && *bound && !is_bound(bound))
+        (void)fprintf(stderr, "gdn [warn] cache: GDN_CACHE_MAX_MIB=%.40s: expected a whole number from 1 to 1048576; 256 is used\n", bound);
+    return true;
 }
 
 int gdn_cmd_cache(int argc, char **argv) {
@@ -137,14 +164,20 @@ int gdn_cmd_cache(int argc, char **argv) {
         (void)fputs(more_help, stdout);
         return CLI_OK;
     }
-    const int verb = optind + 1 == argc ? verb_of(argv[optind]) : -1;
+    const int verb = optind < argc ? verb_of(argv[optind]) : -1;
     if (verb < 0) {
-        cli_error(&c, "expected one of list, verify, prune%s%s", optind < argc ? ", not " : "", optind < argc ? argv[optind] : "");
+        cli_error(&c, "expected one of list, verify, prune%s%s%s", optind < argc ? ", not '" : "", optind < argc ? argv[optind] : "",
+                  optind < argc ? "'" : "");
+        return CLI_USAGE;
+    }
+    if (optind + 1 < argc) {
+        cli_error(&c, "'%s': %s takes no argument but options", argv[optind + 1], argv[optind]);
         return CLI_USAGE;
     }
     if (bounded && verb != 2) {
         cli_error(&c, "--max-mib is for prune");
         return CLI_USAGE;
     }
+    if (!environment_told(&c)) return CLI_USAGE;
     return verb == 2 ? prune(&c, bounded ? max_mib << 20 : UINT64_MAX) : list(&c, verb == 1);
 }

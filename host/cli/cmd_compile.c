@@ -24,16 +24,17 @@ typedef struct table {
 } table;
 
 static json_t *text_or_null(const char *s) {
-    return s ? json_string(s) : json_null();
+    return s ? json_string(cli_text(s)) : json_null();
 }
 
 static void collect(void *user, const gdn_compile_row *r) {
     table *t = user;
     t->n++;
     t->failed |= r->status != GDN_OK;
-    json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:b, s:I, s:f, s:o, s:o, s:o}", "target", r->target, "module", r->module, "arch", r->arch,
-                            "status", gdn_status_name(r->status), "kept", (int)(r->kept != 0), "bytes", (json_int_t)r->bytes, "compile_ms",
-                            r->ms, "file", text_or_null(r->file), "reason", text_or_null(r->reason), "usage", text_or_null(r->usage));
+    json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:b, s:I, s:f, s:o, s:o, s:o}", "target", cli_text(r->target), "module",
+                            cli_text(r->module), "arch", cli_text(r->arch), "status", gdn_status_name(r->status), "kept",
+                            (int)(r->kept != 0), "bytes", (json_int_t)r->bytes, "compile_ms", r->ms, "file", text_or_null(r->file),
+                            "reason", text_or_null(r->reason), "usage", text_or_null(r->usage));
     if (row) (void)json_array_append_new(t->list, row);
 }
 
@@ -107,13 +108,13 @@ static bool compile_arch(const cli_common *c, const order *o, const char *arch, 
     for (size_t i = 0; i < o->n_target; i++) {
         char why[4096] = "";
         gdn_text err = { why, sizeof why, 0 };
-        gdn_options open = c->open;
-        open.target = o->target[i];
-        const gdn_status st = gdn_compile_ahead(&open, arch, o->out, o->flags, collect, t, &err);
+        cli_common one = *c; /* its settings stay those of c */
+        one.open.target = o->target[i];
+        const gdn_status st = gdn_compile_ahead(&one.open, arch, o->out, o->flags, collect, t, &err);
         if (st == GDN_OK) continue;
         (void)snprintf(last, sizeof last, "%s", why);
         if (st == GDN_ABSENT || (st == GDN_E_NOTARGET && !o->named)) continue;
-        cli_error(c, "%s", *why ? why : gdn_status_text(st));
+        cli_failed(&one, st, why);
         ok = false;
         if (st == GDN_E_ARCH && !t->n) break; /* the next target would be told the same */
     }
@@ -131,7 +132,7 @@ static int run(const cli_common *c, const order *o) {
     ok &= !t.failed;
     if (c->json) {
         cli_print_json(json_pack("{s:i, s:s, s:s, s:s, s:b, s:o}", "schema", 1, "version", gdn_version(), "command", "compile", "folder",
-                                 o->out, "complete", (int)ok, "modules", t.list));
+                                 cli_text(o->out), "complete", (int)ok, "modules", t.list));
     } else {
         if (json_array_size(t.list)) print_table(t.list);
         json_decref(t.list);
@@ -148,7 +149,7 @@ int gdn_cmd_compile(int argc, char **argv) {
     order o = { .out = NULL };
     char *archs = NULL, *targets = NULL;
     cli_common_init(&c, "compile");
-    if (!getenv("GDN_LOG")) c.open.log_level = GDN_LOG_INFO; /* the progress lines */
+    c.open.log_level = cli_default_level(GDN_LOG_INFO); /* the progress lines */
     for (int val; (val = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (val == 'a')
             archs = optarg;

@@ -24,7 +24,7 @@ static void hear(void *user, uint32_t severity, const char *area, const char *ms
     const capture *cap = user;
     const char *colon = strstr(msg, ": ");
     if (severity != GDN_LOG_DEBUG || strcmp(area, "levers") != 0 || !colon) {
-        if (severity <= cap->level) cap->c->open.log(cap->c->open.log_user, severity, area, msg);
+        if (severity <= cap->level || severity == GDN_LOG_HOST_BUG) cap->c->open.log(cap->c->open.log_user, severity, area, msg);
         return;
     }
     char key[64];
@@ -33,7 +33,9 @@ static void hear(void *user, uint32_t severity, const char *area, const char *ms
     const size_t length = end ? (size_t)(end - colon - 2) : strlen(colon + 2);
     json_t *list = json_object_get(cap->overridden, key);
     if (!list && json_object_set_new(cap->overridden, key, json_array()) == 0) list = json_object_get(cap->overridden, key);
-    (void)json_array_append_new(list, json_stringn(colon + 2, length)); /* a NULL list is refused: the line is lost, no more */
+    char was[1024];
+    (void)snprintf(was, sizeof was, "%.*s", (int)(length < sizeof was ? length : sizeof was - 1), colon + 2);
+    (void)json_array_append_new(list, json_string(cli_text(was))); /* a NULL list is refused: the line is lost, no more */
 }
 
 /* Exact strings may be empty or begin with a blank: then in quotes. */
@@ -41,7 +43,7 @@ static const char *shown(const char *value, char *buf, size_t size) {
     if (!value) return "(unset)";
     const bool plain = *value && strspn(value, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-+/") == strlen(value);
     if (plain) return value;
-    (void)snprintf(buf, size, "\"%s\"", value);
+    (void)snprintf(buf, size, "\"%s\"", cli_text(value));
     return buf;
 }
 
@@ -68,9 +70,9 @@ static json_t *as_json(const gdn_lever_set *set, const json_t *overridden) {
     gdn_lever_info info = { .struct_size = (uint32_t)sizeof info };
     for (uint32_t i = 0; gdn_levers_at(set, i, &info) == GDN_OK; i++) {
         json_t *was = json_object_get(overridden, info.key);
-        json_t *row = json_pack("{s:s, s:s?, s:s, s:s, s:s, s:s, s:s, s:s?, s:o}", "key", info.key, "value", info.value, "source",
-                                sources[info.source & 3], "place", info.where, "env", info.env, "grammar", info.grammar, "meaning",
-                                info.meaning, "builtin", info.builtin, "overridden", was ? json_incref(was) : json_array());
+        json_t *row = json_pack("{s:s, s:s?, s:s, s:s, s:s, s:s, s:s, s:s?, s:o}", "key", info.key, "value", cli_text(info.value), "source",
+                                sources[info.source & 3], "place", cli_text(info.where), "env", info.env, "grammar", info.grammar,
+                                "meaning", info.meaning, "builtin", info.builtin, "overridden", was ? json_incref(was) : json_array());
         if (json_array_append_new(list, row) != 0) {
             json_decref(list);
             return NULL;
@@ -104,14 +106,14 @@ int gdn_cmd_levers(int argc, char **argv) {
     char why[4096] = "";
     gdn_text err = { why, sizeof why, 0 };
     gdn_lever_set *set = NULL;
-    capture cap = { &c, c.open.log_level ? c.open.log_level : (uint32_t)GDN_LOG_WARN, json_object() };
+    capture cap = { &c, c.open.log_level, json_object() };
     gdn_options open = c.open;
     open.log = hear;
     open.log_user = &cap;
     open.log_level = GDN_LOG_DEBUG;
     const gdn_status st = gdn_levers_read(&open, NULL, &set, &err);
     if (st != GDN_OK) {
-        cli_error(&c, "%s", *why ? why : gdn_status_text(st));
+        cli_failed(&c, st, why);
     } else if (c.json) {
         cli_print_json(as_json(set, cap.overridden));
     } else {

@@ -11,7 +11,7 @@
 
 static const char help[] =
     "usage: gdn route OP [--sm-count N] [options] FIELD=VALUE ...\n"
-    "       gdn route OP --fields\n\n"
+    "       gdn route OP --fields [--json]\n\n"
     "What would run for an operation and shape: the entry, its geometry and workspace, the lever that decided and the guard\n"
     "that refused the other. FIELD is a field of the operation's shape (abi/gdn_op_*.h) or one of its counts; a field that is\n"
     "not given is 0, counts that are not given are the shape's maxima. Values are numbers or names (gate_form=linear,\n"
@@ -28,6 +28,8 @@ typedef struct request {
     cli_any_shape value;
     uint32_t u32[MAX_COUNTS];
     bool given[MAX_COUNTS];
+    const char *seen[MAX_NAMES]; /* FIELD=VALUE so far */
+    uint32_t n_seen;
 } request;
 
 static uint32_t find_op(const cli_common *c, const char *name) {
@@ -127,6 +129,12 @@ static bool set_pair(const cli_common *c, request *r, const char *pair) {
     }
     memcpy(name, pair, n);
     name[n] = '\0';
+    for (uint32_t i = 0; i < r->n_seen; i++) {
+        if (strncmp(r->seen[i], pair, n + 1) != 0) continue; /* the '=' too */
+        cli_error(c, "'%s': %s was given before, as '%s'", pair, name, r->seen[i]);
+        return false;
+    }
+    if (r->n_seen < MAX_NAMES) r->seen[r->n_seen++] = pair; /* no operation has as many */
     size_t k = 0;
     for (uint32_t i = 0; i < r->shape->n_fields; i++) {
         if (!strcmp(r->shape->fields[i].name, name)) return set_field(c, r, &r->shape->fields[i], eq + 1);
@@ -154,10 +162,29 @@ static bool counts_complete(const cli_common *c, const request *r, uint32_t *n) 
     return !*n || !missing;
 }
 
+static const char *const kinds[] = { "u32", "u64", "f32" };
+
+static json_t *fields_json(const cli_shape *s) {
+    json_t *fields = json_array(), *counts = json_array();
+    for (uint32_t i = 0; i < s->n_fields; i++) {
+        json_t *words = json_object();
+        for (const cli_word *w = s->fields[i].words; w && w->name; w++) (void)json_object_set_new(words, w->name, json_integer(w->value));
+        json_t *row = json_pack("{s:s, s:s, s:o}", "name", s->fields[i].name, "type", kinds[s->fields[i].kind], "words", words);
+        (void)json_array_append_new(fields, row); /* without memory a list stays short, which is seen below */
+    }
+    for (uint32_t i = 0; i < s->n_u32; i++) (void)json_array_append_new(counts, json_string(s->u32[i]));
+    if (json_array_size(fields) == s->n_fields && json_array_size(counts) == s->n_u32)
+        return json_pack("{s:i, s:s, s:s, s:s, s:o, s:o}", "schema", 1, "version", gdn_version(), "command", "route fields", "op",
+                         gdn_op_name(s->op), "fields", fields, "counts", counts);
+    json_decref(fields);
+    json_decref(counts);
+    return NULL;
+}
+
 static void list_fields(const cli_shape *s) {
     (void)printf("fields of %s:\n", gdn_op_name(s->op));
     for (uint32_t i = 0; i < s->n_fields; i++) {
-        (void)printf("  %-18s %s", s->fields[i].name, s->fields[i].kind == CLI_U32 ? "u32" : s->fields[i].kind == CLI_U64 ? "u64" : "f32");
+        (void)printf("  %-18s %s", s->fields[i].name, kinds[s->fields[i].kind]);
         for (const cli_word *w = s->fields[i].words; w && w->name; w++)
             (void)printf("%s%s=%u", w == s->fields[i].words ? "  " : ", ", w->name, (unsigned)w->value);
         (void)putchar('\n');
@@ -171,12 +198,12 @@ static void print_route(const cli_common *c, uint32_t op, const char *target, gd
     const char *chosen = r->entry ? r->chosen ? "requested" : "fallback" : "nothing";
     if (c->json) {
         cli_print_json(json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s?, s:s, s:s?, s:s?, s:s?, s:s?, s:[I,I,I], s:[I,I,I], s:I, s:I, s:s}",
-                                 "schema", 1, "version", gdn_version(), "command", "route", "op", gdn_op_name(op), "target", target,
-                                 "status", gdn_status_name(st), "entry", r->entry, "runs", chosen, "guard", r->guard, "lever", r->lever,
-                                 "lever_source", r->lever ? sources[r->lever_source & 3] : NULL, "lever_place", r->lever_where, "grid",
-                                 (json_int_t)r->grid[0], (json_int_t)r->grid[1], (json_int_t)r->grid[2], "block", (json_int_t)r->block[0],
-                                 (json_int_t)r->block[1], (json_int_t)r->block[2], "smem_bytes", (json_int_t)r->smem_bytes,
-                                 "workspace_bytes", (json_int_t)r->workspace_bytes, "reason", why));
+                                 "schema", 1, "version", gdn_version(), "command", "route", "op", gdn_op_name(op), "target",
+                                 cli_text(target), "status", gdn_status_name(st), "entry", r->entry, "runs", chosen, "guard", r->guard,
+                                 "lever", r->lever, "lever_source", r->lever ? sources[r->lever_source & 3] : NULL, "lever_place",
+                                 cli_text(r->lever_where), "grid", (json_int_t)r->grid[0], (json_int_t)r->grid[1], (json_int_t)r->grid[2],
+                                 "block", (json_int_t)r->block[0], (json_int_t)r->block[1], (json_int_t)r->block[2], "smem_bytes",
+                                 (json_int_t)r->smem_bytes, "workspace_bytes", (json_int_t)r->workspace_bytes, "reason", cli_text(why)));
         return;
     }
     (void)printf("operation  %s\ntarget     %s\nstatus     %s (%s)\nentry      %s\nruns       %s\n", gdn_op_name(op), target,
@@ -251,8 +278,15 @@ int gdn_cmd_route(int argc, char **argv) {
     const uint32_t op = find_op(&c, argv[optind]);
     r.shape = op ? cli_shape_of(op) : NULL;
     if (!r.shape) return CLI_USAGE;
+    if (fields && optind + 1 < argc) {
+        cli_error(&c, "'%s': --fields lists fields and takes none", argv[optind + 1]);
+        return CLI_USAGE;
+    }
     if (fields) {
-        list_fields(r.shape);
+        if (c.json)
+            cli_print_json(fields_json(r.shape));
+        else
+            list_fields(r.shape);
         return CLI_OK;
     }
     for (int i = optind + 1; i < argc; i++)

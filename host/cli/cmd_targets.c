@@ -8,32 +8,36 @@ static const char help[] =
     "usage: gdn targets [options]\n\n"
     "One row for each target that this release knows and for each plugin file in the search folders: is it usable, its\n"
     "ABI, release, build, architectures and file; then a line with the reason for each that is not.\n"
-    "With --target the exit code is 1 when that one is not usable, without it when none is.\n\n"
+    "Usable: it loads, its settings are what opening it would take, and a device of its kind is there.\n"
+    "With --target the exit code is 1 when that one is not usable, without it when none is; 2 when --set, --conf or --target is\n"
+    "what is wrong.\n\n"
     "Search folders, strongest first: GDN_PLUGIN_PATH (replaces the rest), GDN_ADD_PLUGIN_PATH, the install folder, beside\n"
     "libgdn, beside the program. The working folder is never searched.\n\n";
 
 typedef struct rows {
     json_t *list;     /* every row */
     const char *want; /* NULL or auto: any */
-    bool any, named, last_ok;
+    bool any, named, last_ok, fault;
+    const cli_common *c;
 } rows;
 
 static json_t *text_or_null(const char *s) {
-    return s ? json_string(s) : json_null();
+    return s ? json_string(cli_text(s)) : json_null();
 }
 
 static void collect(void *user, const gdn_target_info *info) {
     rows *r = user;
     const bool usable = info->status == GDN_OK;
-    char abi[32] = "-";
+    char abi[32] = "-", reason[4096] = "";
+    if (info->reason) r->fault |= cli_fault(r->c, info->reason, reason, sizeof reason);
     if (info->path) (void)snprintf(abi, sizeof abi, "%u.%u", (unsigned)info->abi_major, (unsigned)info->abi_minor);
     r->any |= usable;
     r->last_ok = usable;
     if (r->want && !strcmp(info->target, r->want)) r->named = usable;
-    json_t *row =
-        json_pack("{s:s, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:s}", "target", info->target, "usable", usable, "status",
-                  gdn_status_name(info->status), "reason", text_or_null(info->reason), "path", text_or_null(info->path), "version",
-                  text_or_null(info->version), "build_id", text_or_null(info->build_id), "archs", text_or_null(info->archs), "abi", abi);
+    json_t *row = json_pack("{s:s, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:s}", "target", cli_text(info->target), "usable", usable, "status",
+                            gdn_status_name(info->status), "reason", text_or_null(info->reason ? reason : NULL), "path",
+                            text_or_null(info->path), "version", text_or_null(info->version), "build_id", text_or_null(info->build_id),
+                            "archs", text_or_null(info->archs), "abi", abi);
     if (json_array_append_new(r->list, row) != 0) r->any = false;
 }
 
@@ -73,11 +77,11 @@ int gdn_cmd_targets(int argc, char **argv) {
     }
     char why[4096] = "";
     gdn_text err = { why, sizeof why, 0 };
-    rows r = { .list = json_array(), .want = c.open.target };
+    rows r = { .list = json_array(), .want = c.open.target, .c = &c };
     if (r.want && !strcmp(r.want, "auto")) r.want = NULL;
     const gdn_status st = gdn_targets(&c.open, collect, &r, &err);
     if (st != GDN_OK) {
-        cli_error(&c, "%s", why);
+        cli_failed(&c, st, why);
         json_decref(r.list);
         return CLI_NO;
     }
@@ -88,5 +92,5 @@ int gdn_cmd_targets(int argc, char **argv) {
         print_table(r.list);
         json_decref(r.list);
     }
-    return yes ? CLI_OK : CLI_NO;
+    return yes ? CLI_OK : r.fault ? CLI_USAGE : CLI_NO;
 }
