@@ -91,7 +91,7 @@ void gpu_bench_print(const json_t *doc) {
     json_t *v;
     const double copy = number(doc, "copy_gbps"), dense = number(doc, "bf16_tflops");
     printf("target %s, %s\n", text(doc, "target"), text(doc, "device"));
-    printf("copy of 1 GiB, read + write: %.0f GB/s by %s; memcpy %.0f GB/s\n", copy, text(doc, "copy_by"), number(doc, "memcpy_gbps"));
+    printf("best copy, read + write: %.0f GB/s by %s; memcpy %.0f GB/s\n", copy, text(doc, "copy_by"), number(doc, "memcpy_gbps"));
     if (isnan(dense))
         printf("dense bf16: not measured, %s\n", text(doc, "bf16_by"));
     else

@@ -138,6 +138,7 @@ static bool time_runs(gpu_clock *c, timed run, void *what, uint32_t calls, uint3
     *out = (gpu_times) { .us_median = (double)ms[(uint32_t)(0.5 * last + 0.5)] * scale,
                          .us_p10 = (double)ms[(uint32_t)(0.1 * last + 0.5)] * scale,
                          .us_p90 = (double)ms[(uint32_t)(0.9 * last + 0.5)] * scale,
+                         .us_best = (double)ms[0] * scale,
                          .calls = calls,
                          .replays = replays };
     return true;

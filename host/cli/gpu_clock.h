@@ -87,7 +87,7 @@ void gpu_graph_free(gpu_clock *c, gpu_graph *g);
 /* Enqueues call number i on the stream. false: it did not go (and the run is given up). */
 typedef bool (*gpu_work)(void *user, uint32_t i, void *stream);
 typedef struct gpu_times {
-    double us_median, us_p10, us_p90; /* of one call */
+    double us_median, us_p10, us_p90, us_best; /* of one call */
     uint32_t calls, replays;
 } gpu_times;
 enum { GPU_MAX_REPLAYS = 64 };

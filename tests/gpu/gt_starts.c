@@ -71,7 +71,8 @@ static double count_files(const char *where, const char *pattern) {
 
 void gt_test_starts(gt *t) {
     char vars[512], out[OUT_BYTES], *const cache = t->cache;
-    /* Cold. The machine's toolkit variables point to nowhere: B154 and B155, nothing of a toolkit is looked for. */
+    /* Cold: NVRTC's own cache off too. The machine's toolkit variables point to nowhere: B154 and B155, nothing of a toolkit is looked for.
+     */
     if (gt_begin(t, "start_cold_B154_B155")) {
         if (gt_needs_device(t) && folder(t, cache)) {
             (void)snprintf(vars, sizeof vars, "-u GDN_CUBIN_DIR CUDA_HOME=/nonexistent/cuda-99 CUDA_PATH=/nonexistent GDN_CACHE_DIR=%s",
