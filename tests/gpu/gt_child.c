@@ -90,7 +90,10 @@ static int start(gt *t) {
     gdn *g = open_all(t->target);
     const double opened = now_ms();
     if (g && plan_all(g, plan)) {
-        printf("ms %.3f\nopen_ms %.3f\nprogress %u\nwarnings %u\n", now_ms() - from, opened - from, heard.progress, heard.warnings);
+        const double ms = now_ms() - from;
+        cpu_set_t mine;
+        const int cores = sched_getaffinity(0, sizeof mine, &mine) == 0 ? CPU_COUNT(&mine) : 0;
+        printf("ms %.3f\nopen_ms %.3f\nprogress %u\nwarnings %u\ncores %d\n", ms, opened - from, heard.progress, heard.warnings, cores);
         if (heard.warnings) printf("warning %s\n", heard.warning);
         t->dev = g;
         t->cpu = gt_open(t, "cpu", NULL);

@@ -75,11 +75,14 @@ void gt_test_starts(gt *t) {
      */
     if (gt_begin(t, "start_cold_B154_B155")) {
         if (gt_needs_device(t) && folder(t, cache)) {
-            (void)snprintf(vars, sizeof vars, "-u GDN_CUBIN_DIR CUDA_HOME=/nonexistent/cuda-99 CUDA_PATH=/nonexistent GDN_CACHE_DIR=%s",
-                           cache);
+            (void)snprintf(
+                vars, sizeof vars,
+                "-u GDN_CUBIN_DIR CUDA_HOME=/nonexistent/cuda-99 CUDA_PATH=/nonexistent CUDA_CACHE_DISABLE=1 GPU_TEST_CORES=2 GDN_CACHE_DIR=%s",
+                cache);
             if (start(t, vars, out)) {
                 gt_figure(t, "ms", value_of(out, "ms"));
                 gt_figure(t, "progress_lines", value_of(out, "progress"));
+                (void)gt_check(t, value_of(out, "cores") <= 2, "it had %.0f cores", value_of(out, "cores"));
                 (void)gt_check(t, value_of(out, "ms") <= COLD_MS, "it took %.0f ms", value_of(out, "ms"));
                 (void)gt_check(t, value_of(out, "progress") > 0, "no progress was reported");
                 gt_figure(t, "cached", count_files(cache, "*.cubin"));
