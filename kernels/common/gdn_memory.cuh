@@ -26,26 +26,21 @@ GDN_DEVICE void gdn_st16f(void *p, float4 v) {
     *reinterpret_cast<float4 *>(p) = v;
 }
 
-/* _ro: through the read-only path; nothing may write the data while the kernel runs. */
+/* _ro: through the read-only path; nothing may write the data while the kernel runs. A load is never an asm without volatile: the
+ * compiler takes that for arithmetic and moves it above the condition that guards the address. */
 GDN_DEVICE uint4 gdn_ld16_ro(const void *p) {
-    uint4 v;
-    asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-    return v;
+    return __ldg(reinterpret_cast<const uint4 *>(p));
 }
 GDN_DEVICE uint2 gdn_ld8_ro(const void *p) {
-    uint2 v;
-    asm("ld.global.nc.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
-    return v;
+    return __ldg(reinterpret_cast<const uint2 *>(p));
 }
 GDN_DEVICE uint32_t gdn_ld4_ro(const void *p) {
-    uint32_t v;
-    asm("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p));
-    return v;
+    return __ldg(reinterpret_cast<const uint32_t *>(p));
 }
 /* _once: read-only data that no one reads again: kept out of L1 (weights, packed rows). */
 GDN_DEVICE uint4 gdn_ld16_once(const void *p) {
     uint4 v;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
 /* _stream: first to be evicted; for state that this kernel reads and rewrites, and for rows that a later kernel reads. */

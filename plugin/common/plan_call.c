@@ -1,5 +1,6 @@
 /* plan_call.c - a launch's arguments: sizes, counts against their maxima, pointers that must be there, alignment. */
 #include "plan_common.h"
+#include <string.h>
 
 gdn_status gdn__call_read(const gdn__op *op, const gdn_launch_args *args, gdn__call *out, gdn_text *err) {
     const char *name = gdn__op_name(op->op);
@@ -27,6 +28,19 @@ gdn_status gdn__call_read(const gdn__op *op, const gdn_launch_args *args, gdn__c
     return GDN_OK;
 }
 
+gdn_status gdn__asked_counts(const gdn__shape *s, uint32_t n_u32, const uint32_t *u32, gdn_text *err) {
+    gdn__call c = { .op = gdn__op_find(s->base.op) };
+    const char *name = gdn__op_name(s->base.op);
+    if (n_u32 == 0) return GDN_OK;
+    if (!u32) return gdn__fail(err, GDN_E_ARG, "%s: the scalars are NULL", name);
+    if (n_u32 < c.op->n_u32)
+        return gdn__fail(err, GDN_E_ARG, "%s: %u scalars given, '%s' is missing", name, n_u32, c.op->u32[n_u32].name);
+    for (uint32_t i = c.op->n_u32; i < n_u32; i++)
+        if (u32[i]) return gdn__fail(err, GDN_E_ABI, "%s: scalar %u is set, only %u are known", name, i, c.op->n_u32);
+    memcpy(c.u32, u32, c.op->n_u32 * sizeof *u32);
+    return gdn__call_counts(s, &c, err);
+}
+
 /* Pointers to rows: bit i is pointer i. */
 static uint32_t row_pointers(uint32_t op) {
     switch (op) {
@@ -50,6 +64,44 @@ gdn_status gdn__call_required(const gdn__call *c, bool has_rows, gdn_text *err) 
         if (c->op->ptr[i].need == GDN_REQ && !c->ptr[i] && !(free_to_be_null >> i & 1))
             return gdn__fail(err, GDN_E_ARG, "%s: pointer '%s' is NULL", gdn__op_name(c->op->op), c->op->ptr[i].name);
     return GDN_OK;
+}
+
+/* Pointers that only some plans take: bit i is pointer i. */
+typedef struct optional_pointers {
+    uint32_t offsets, slots, ckpt;
+} optional_pointers;
+
+static optional_pointers optional_of(uint32_t op) {
+    switch (op) {
+    case GDN_OP_PREFILL:
+        return (optional_pointers) { 1u << GDN_PREFILL_P_CU_SEQLENS, 1u << GDN_PREFILL_P_IN_SLOTS | 1u << GDN_PREFILL_P_OUT_SLOTS,
+                                     1u << GDN_PREFILL_P_CKPT };
+    case GDN_OP_DECODE: return (optional_pointers) { .slots = 1u << GDN_DECODE_P_IN_SLOTS | 1u << GDN_DECODE_P_OUT_SLOTS };
+    case GDN_OP_VERIFY:
+        return (optional_pointers) { 1u << GDN_VERIFY_P_CU_ROWS, 1u << GDN_VERIFY_P_IN_SLOTS | 1u << GDN_VERIFY_P_OUT_SLOTS, 0 };
+    case GDN_OP_VERIFY_WOA: return (optional_pointers) { .slots = 1u << GDN_VERIFY_WOA_P_IN_SLOTS };
+    case GDN_OP_FOLD: return (optional_pointers) { 1u << GDN_FOLD_P_CU_ROWS, 1u << GDN_FOLD_P_IN_SLOTS, 0 };
+    case GDN_OP_CONV1D: return (optional_pointers) { .offsets = 1u << GDN_CONV1D_P_CU_SEQLENS };
+    case GDN_OP_CONV_FUSED: return (optional_pointers) { .offsets = 1u << GDN_CONV_FUSED_P_CU_SEQLENS };
+    default: return (optional_pointers) { 0 };
+    }
+}
+
+static gdn_status none_of(const gdn__call *c, uint32_t mask, const char *why, gdn_text *err) {
+    for (uint32_t i = 0; i < c->op->n_ptr; i++)
+        if (mask >> i & 1 && c->ptr[i])
+            return gdn__fail(err, GDN_E_ARG, "%s: pointer '%s' is given, but %s", gdn__op_name(c->op->op), c->op->ptr[i].name, why);
+    return GDN_OK;
+}
+
+gdn_status gdn__call_unused(const gdn__shape *s, const gdn__call *c, gdn_text *err) {
+    const optional_pointers o = optional_of(s->base.op);
+    const bool conv = s->base.op == GDN_OP_CONV1D || s->base.op == GDN_OP_CONV_FUSED;
+    gdn_status st = GDN_OK;
+    if (o.offsets && !(conv ? s->conv.offsets : s->rule.offsets)) st = none_of(c, o.offsets, "the plan's offsets are GDN_OFFSETS_NONE", err);
+    if (!st && o.slots && s->rule.state_addr != GDN_STATE_POOL) st = none_of(c, o.slots, "the plan's states are not GDN_STATE_POOL", err);
+    if (!st && o.ckpt && !s->rule.ckpt_every) st = none_of(c, o.ckpt, "the plan's ckpt_every is 0", err);
+    return st;
 }
 
 void *gdn__call_ptr(gdn__call *c, uint32_t index, uint32_t align) {

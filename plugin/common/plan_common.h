@@ -143,6 +143,8 @@ typedef struct gdn__call {
 gdn_status gdn__call_read(const gdn__op *op, const gdn_launch_args *args, gdn__call *out, gdn_text *err);
 /* All pointers marked GDN_REQ are set; without rows (no sequence has a token) those of the rows may be NULL. */
 gdn_status gdn__call_required(const gdn__call *c, bool has_rows, gdn_text *err);
+/* What the plan has no use for must not be given: a request would be ignored. */
+gdn_status gdn__call_unused(const gdn__shape *s, const gdn__call *c, gdn_text *err);
 /* The pointer, noting a misalignment; gdn__call_bound reports the first one. */
 void *gdn__call_ptr(gdn__call *c, uint32_t index, uint32_t align);
 gdn_status gdn__call_bound(const gdn__call *c, gdn_text *err);
@@ -150,6 +152,8 @@ gdn_status gdn__call_bound(const gdn__call *c, gdn_text *err);
 bool gdn__call_is_empty(const gdn__shape *s, const gdn__call *c);
 /* Every count within the plan's maxima. */
 gdn_status gdn__call_counts(const gdn__shape *s, const gdn__call *c, gdn_text *err);
+/* The same for a question (explain, route); n_u32 0 asks for the maxima. */
+gdn_status gdn__asked_counts(const gdn__shape *s, uint32_t n_u32, const uint32_t *u32, gdn_text *err);
 gdn_status gdn__call_max(const gdn__call *c, uint32_t u32_index, uint64_t max, const char *max_name, gdn_text *err);
 
 #endif

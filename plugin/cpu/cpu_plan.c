@@ -162,16 +162,18 @@ static gdn_status give_route(const cpu_decision *d, gdn_route *out) {
 }
 
 static gdn_status answer(const gdn__levers *lv, uint32_t isa, const gdn__shape *shape, uint32_t n_u32, const uint32_t *u32,
-                         gdn_route *out) {
-    const gdn__op *op = gdn__op_find(shape->base.op);
-    if (!out || out->struct_size < GDN_THROUGH(gdn_route, guard) || (n_u32 && !u32) || (n_u32 && n_u32 < op->n_u32)) return GDN_E_ARG;
+                         gdn_route *out, gdn_text *err) {
+    const gdn_status st = gdn__asked_counts(shape, n_u32, u32, err);
+    if (st) return st;
+    if (!out || out->struct_size < GDN_THROUGH(gdn_route, guard))
+        return gdn__fail(err, GDN_E_ARG, "%s: out is NULL or too small", gdn__op_name(shape->base.op));
     cpu_decision d;
     cpu_decide(lv, isa, shape, n_u32 ? u32 : NULL, &d);
     return give_route(&d, out);
 }
 
 gdn_status cpu_explain(const gdn_plan *plan, uint32_t n_u32, const uint32_t *u32, gdn_route *out) {
-    return plan ? answer(&plan->ctx->levers, plan->ctx->isa, &plan->shape, n_u32, u32, out) : GDN_E_ARG;
+    return plan ? answer(&plan->ctx->levers, plan->ctx->isa, &plan->shape, n_u32, u32, out, NULL) : GDN_E_ARG;
 }
 
 gdn_status cpu_route(const gdn_host *host, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32, gdn_route *out,
@@ -182,7 +184,5 @@ gdn_status cpu_route(const gdn_host *host, uint32_t sm_count, const gdn_shape *s
     const gdn_status st = gdn__shape_read(shape, &s, err);
     if (st) return st;
     gdn__levers_read(host, &lv);
-    const gdn_status r = answer(&lv, gdn_cpu_isa_pick(lv.cpu_isa), &s, n_u32, u32, out);
-    if (r == GDN_E_ARG) return gdn__fail(err, r, "%s: out is NULL or too small, or too few scalars are given", gdn__op_name(s.base.op));
-    return r;
+    return answer(&lv, gdn_cpu_isa_pick(lv.cpu_isa), &s, n_u32, u32, out, err);
 }

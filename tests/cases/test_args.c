@@ -1,5 +1,5 @@
-/* test_args.c - argument errors: every operation, each required pointer NULL, each count above its maximum, shapes of wrong
- * size, with unknown flags or forgotten fields. The status is an error, the text names the field, nothing is written. */
+/* test_args.c - argument errors: every operation, each required pointer NULL, each count above its maximum (explain says so
+ * too), pointers that the plan has no use for, shapes of wrong size, with unknown flags or forgotten fields. The status is an error, the text names the field, nothing is written. */
 #include "numeric.h"
 #include "target.h"
 #include <stdio.h>
@@ -214,6 +214,8 @@ static void every_count_above_its_maximum(void **state) {
                 const gdn_status st = launch(p, r->n_ptr, ptr, r->n_u32, u32);
                 /* write-on-accept has its own words for a wrong number of rows or sequences */
                 const bool refused = st == GDN_REFUSED && r->op == GDN_OP_VERIFY_WOA;
+                gdn_route route = { .struct_size = (uint32_t)sizeof route };
+                assert_int_equal(gdn_explain(p, r->n_u32, u32, &route), st); /* explain answers what launch does */
                 if (!(st == GDN_E_ARG || refused) || !target_logged(r->u32_name[k]))
                     fail_msg("%s with %s %u: %s; log: %s", r->name, r->u32_name[k], above[j], gdn_status_name(st), target_log_text());
                 assert_true(arena_is_zero());
@@ -221,6 +223,47 @@ static void every_count_above_its_maximum(void **state) {
         }
         gdn_plan_free(p);
     }
+}
+
+/* What a plan has no use for is refused by name, not ignored: offsets, slots and checkpoints. */
+static void pointers_without_a_use(void **state) {
+    (void)state;
+    static const char *const optional[] = { "cu_seqlens", "cu_rows", "in_tab", "out_tab", "ckpt" };
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < N_OF(rows); i++) {
+        const op_row *r = &rows[i];
+        for (uint32_t k = 0; k < r->n_ptr; k++)
+            for (uint32_t j = 0; j < N_OF(optional); j++) {
+                if (strcmp(r->ptr_name[k], optional[j]) != 0) continue;
+                union {
+                    gdn_shape base;
+                    gdn_rule_shape rule;
+                    gdn_conv_shape conv;
+                } s;
+                memcpy(&s, r->shape, r->shape_size);
+                const bool slots = j == 2 || j == 3;
+                if (slots) s.rule.state_addr = GDN_STATE_CONTIGUOUS;
+                if (slots && r->op == GDN_OP_VERIFY) s.rule.max_batch = 1;
+                gdn_hplan *p = plan_ok(&s);
+                uint64_t ptr[20];
+                uint32_t u32[4] = { 0 };
+                fill_pointers(ptr, r);
+                memcpy(u32, r->u32, r->n_u32 * 4);
+                if (slots && r->op == GDN_OP_VERIFY) u32[GDN_VERIFY_U_BATCH] = 1;
+                for (uint32_t n = 0; slots && n < r->n_ptr; n++)
+                    if (strcmp(r->ptr_name[n], "in_tab") == 0) ptr[n] = 0;
+                ptr[k] = addr_of(arena + (uint64_t)k * PART);
+                memset(arena, 0, (GDN_CONV1D_N_PTR + 8ull) * PART);
+                target_log_clear();
+                const gdn_status st = launch(p, r->n_ptr, ptr, r->n_u32, u32);
+                if (st != GDN_E_ARG || !target_logged(optional[j]))
+                    fail_msg("%s with %s: %s; log: %s", r->name, optional[j], gdn_status_name(st), target_log_text());
+                assert_true(arena_is_zero());
+                gdn_plan_free(p);
+                seen++;
+            }
+    }
+    assert_int_equal(seen, 4 + 2 + 3 + 1 + 2 + 1 + 1); /* prefill, decode, verify, write-on-accept, fold, both convolutions */
 }
 
 /* B126: no sequences, rows or pairs, and not one pointer: done, and no launch is counted. */
@@ -314,6 +357,7 @@ int main(void) {
         cmocka_unit_test(every_required_pointer),        cmocka_unit_test(with_all_pointers_the_launches_are_done),
         cmocka_unit_test(every_count_above_its_maximum), cmocka_unit_test(B126_nothing_to_do_with_NULL_pointers),
         cmocka_unit_test(sizes_and_flags_of_shapes),     cmocka_unit_test(launch_arguments_themselves),
+        cmocka_unit_test(pointers_without_a_use),
     };
     return cmocka_run_group_tests_name("arguments", tests, make_arena, free_arena);
 }

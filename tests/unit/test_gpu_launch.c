@@ -42,6 +42,7 @@ static void run(bench *b, const gdn_shape *shape, uint32_t n_ptr, const uint32_t
     gdn_plan *plan = NULL;
     uint64_t ptr[16];
     for (uint32_t i = 0; i < 16; i++) ptr[i] = 0x1000u * (i + 1);
+    if (shape->op == GDN_OP_CONV1D) ptr[GDN_CONV1D_P_CU_SEQLENS] = 0; /* uniform sequences */
     gdn_status st = b->id->ops->plan(b->ctx, shape, NULL, &plan, &b->err);
     if (st) fail_msg("plan: %d %s", st, b->text);
     const uint32_t loads = b->m.loads, before = b->m.launches;
@@ -191,7 +192,6 @@ static void conv_arguments(void **state) {
     gdn_conv_shape c = mock_conv(GDN_OP_CONV1D);
     assert_int_equal(b.id->ops->route(&b.m.host, 132, &c.base, 2, u32, &r, &b.err), GDN_OK);
     run(&b, &c.base, GDN_CONV1D_N_PTR, u32, 2, 22, "causal_conv1d", r.grid[0], r.grid[1], r.block[0]);
-    /* uniform sequences: no offsets, whatever the pointer holds */
     params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000, 0x7000,
                                         120,    10240,  10240,  10240,  4,      7,      1,
                                         0,      3,      40,     0,      0x9000, 0,      (uint64_t)10240 * 7,

@@ -20,7 +20,9 @@ static gdn_status launch(const gdn_plan *p, const gdn_launch_args *args, gdn_tex
         return gdn__fail(err, d.status, "%s: refused: %s", gdn__op_name(p->op->op), d.route.guard);
     }
     if (d.dims.grid[0] == 0) return GDN_OK; /* sequences without tokens and without state */
-    if ((st = gdn__call_required(&c, true, err)) || (st = gpu_pack(p, &c, d.entry, &packed, err))) return st;
+    if ((st = gdn__call_required(&c, true, err)) || (st = gdn__call_unused(&p->shape, &c, err)) ||
+        (st = gpu_pack(p, &c, d.entry, &packed, err)))
+        return st;
     if ((st = b->launch(b->user, p->entry[d.entry], &d.dims, args->stream, packed.param)))
         return gdn__fail(err, st, "%s: the launch of %s failed", gdn__op_name(p->op->op), gpu_entry_name(d.entry));
     if (d.guard < GDN__GUARDS) atomic_fetch_add_explicit(&ctx->refused[d.guard], 1, memory_order_relaxed);

@@ -70,7 +70,6 @@ static gdn_status pack_conv(const gdn_conv_shape *s, gdn__call *c, gpu_args *a, 
     if (s->offsets && !c->ptr[i_cu])
         return gdn__fail(err, GDN_E_ARG, "%s: pointer 'cu_seqlens' is NULL, but the plan's offsets ask for it", gdn__op_name(s->base.op));
     if (s->offsets && len && (uint64_t)batch * len < tokens) tokens = (uint64_t)batch * len;
-    if (!s->offsets) c->ptr[i_cu] = 0;
     ptr(a, c, GDN_CONV1D_P_X, 2);
     ptr(a, c, GDN_CONV1D_P_WEIGHT, w);
     ptr(a, c, GDN_CONV1D_P_BIAS, w);

@@ -88,9 +88,11 @@ void gpu_destroy(gdn_plan *plan) {
     free(plan);
 }
 
-static gdn_status answer(const gpu_facts *f, const gdn__shape *s, uint32_t n_u32, const uint32_t *u32, gdn_route *out) {
-    const gdn__op *op = gdn__op_find(s->base.op);
-    if (!out || out->struct_size < GDN_THROUGH(gdn_route, guard) || (n_u32 && !u32) || (n_u32 && n_u32 < op->n_u32)) return GDN_E_ARG;
+static gdn_status answer(const gpu_facts *f, const gdn__shape *s, uint32_t n_u32, const uint32_t *u32, gdn_route *out, gdn_text *err) {
+    const gdn_status st = gdn__asked_counts(s, n_u32, u32, err);
+    if (st) return st;
+    if (!out || out->struct_size < GDN_THROUGH(gdn_route, guard))
+        return gdn__fail(err, GDN_E_ARG, "%s: out is NULL or too small", gdn__op_name(s->base.op));
     gpu_decision d;
     gpu_decide(f, s, n_u32 ? u32 : NULL, &d);
     const uint32_t fill = out->struct_size < sizeof d.route ? out->struct_size : (uint32_t)sizeof d.route;
@@ -102,7 +104,7 @@ static gdn_status answer(const gpu_facts *f, const gdn__shape *s, uint32_t n_u32
 gdn_status gpu_explain(const gdn_plan *plan, uint32_t n_u32, const uint32_t *u32, gdn_route *out) {
     if (!plan) return GDN_E_ARG;
     const gpu_facts facts = { &plan->ctx->levers, plan->present, plan->ctx->device.sm_count };
-    return answer(&facts, &plan->shape, n_u32, u32, out);
+    return answer(&facts, &plan->shape, n_u32, u32, out, NULL);
 }
 
 /* Without a device: as on the target's own one, with every module of it. */
@@ -116,6 +118,5 @@ gdn_status gpu_route(const gdn_host *host, uint32_t sm_count, const gdn_shape *s
     gpu_facts facts = { &levers, 0, sm_count };
     for (uint32_t e = 0; e < GPU_ENTRIES; e++)
         if (gpu_module_for(gdn__gpu_target.arch, gpu_entry_module(e))) facts.present |= 1u << e;
-    st = answer(&facts, &s, n_u32, u32, out);
-    return st == GDN_E_ARG ? gdn__fail(err, st, "%s: out is NULL or too small, or too few scalars are given", gdn__op_name(s.base.op)) : st;
+    return answer(&facts, &s, n_u32, u32, out, err);
 }

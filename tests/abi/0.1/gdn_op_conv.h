@@ -12,7 +12,8 @@
  *                               of them were accepted
  * A sequence without tokens keeps its state (na != 0: its window moves to column 0). state NULL: zeros before the first
  * token, nothing written. Negative slot = padding: nothing read, no state written, output rows zeroed. fresh[b] = 1: the
- * window is zero, the slot is not read. slots NULL: sequence b uses slot b. Packed batches as in gdn_op_rule.h. */
+ * window is zero, the slot is not read. slots NULL: sequence b uses slot b. Packed batches as in gdn_op_rule.h.
+ * The outputs must not overlap x: later rows read earlier ones. */
 #ifndef GDN_OP_CONV_H
 #define GDN_OP_CONV_H
 
@@ -34,7 +35,7 @@ typedef struct gdn_conv_shape {
     uint32_t max_tokens;  /* tokens of all sequences together                                */
     uint32_t max_batch;   /* sequences                                                       */
     uint32_t nk, nv;      /* conv_fused: heads ...                                           */
-    uint32_t k_dim, v_dim; /* ... and head sizes; k_dim at most 512                          */
+    uint32_t k_dim, v_dim; /* ... and head sizes; k_dim at most 512 (gb10, hopper: 256)    */
     uint32_t q_stride, k_stride, v_stride; /* conv_fused outputs; 0 = channels (a packed row) */
     uint32_t pad_;        /* must be 0                                                       */
     uint64_t slot_stride; /* elements from slot to slot; 0 = channels*state_len              */

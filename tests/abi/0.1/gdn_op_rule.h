@@ -27,7 +27,10 @@
  * fresh[b] = 1: start from a zero state, the input state is not read, whatever it holds.
  *
  * Packed batches: cu[0..batch], cu[0] may be > 0, cu[b] == cu[b+1] is a sequence without tokens: its state is unchanged (or
- * copied to its output slot; fresh: zeroed), and it has no output row. Rows outside [cu[0], cu[batch]) are neither read nor written. */
+ * copied to its output slot; fresh: zeroed), and it has no output row. Rows outside [cu[0], cu[batch]) are neither read nor written.
+ * max_tokens bounds cu[batch] - cu[0]; that the arrays reach from row cu[0] to row cu[batch] is the caller's word.
+ * Offsets without a plan that has them (offsets), slots without a pool (state_addr) and checkpoints without ckpt_every are
+ * refused (GDN_E_ARG), not ignored. */
 #ifndef GDN_OP_RULE_H
 #define GDN_OP_RULE_H
 

@@ -5,8 +5,10 @@
  *
  * Growth: append at the end and add 1 to GDN_ABI_MINOR (docs/abi.md has the history). Never reorder, retype or reuse.
  * Every struct is a multiple of 8 bytes without hidden padding, so that a longer struct always has a larger struct_size.
- * A struct that comes in is read up to the smaller of both sizes, the rest is zero; one that goes out is filled likewise
- * and its struct_size set to what was filled. A reader asks with GDN_HAS, never with ==.
+ * A table that comes in is read up to the smaller of both sizes, the rest is zero; a struct that goes out is filled likewise
+ * and its struct_size set to what was filled. A reader asks with GDN_HAS, never with ==. A shape, or a launch's array, that is
+ * longer than the plugin knows is taken when all that it does not know is zero, and refused (GDN_E_ABI) when it is not: no
+ * request is ignored.
  *
  * Tags:  [any]   any thread, concurrently         [cap]   legal while a stream is capturing
  *        [ctx]   caller serialises per context    [nocap] answers GDN_E_CAPTURE instead, before any driver call
@@ -106,7 +108,8 @@ typedef struct gdn_vtable {
     /* [any][cap] Mandatory. Enqueue (cpu: run): no allocation, lookup, lock, compile or synchronisation. Arguments are
      * checked first; an error means that nothing was written, and one log line says what is wrong. */
     gdn_status (*launch)(const gdn_plan *plan, const gdn_launch_args *args);
-    /* [any][cap] Mandatory. What launch would do with these counts (n_u32 0: with the maxima). Pure. */
+    /* [any][cap] Mandatory. What launch would do with these counts (n_u32 0: with the maxima); GDN_E_ARG when launch
+     * would refuse them as above a maximum. Pure. */
     gdn_status (*explain)(const gdn_plan *plan, uint32_t n_u32, const uint32_t *u32, gdn_route *out);
     /* [any][cap] Optional. The same answer without a device or context; sm_count 0: not known. */
     gdn_status (*route)(const gdn_host *host, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32,
