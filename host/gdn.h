@@ -19,6 +19,8 @@
  * Statuses: gdn_status.h. Shapes and orders: gdn_op_*.h. A target asked for by name that does not load is an error with the
  * list of places tried, never another target; "auto" may fall through and logs what it took and why.
  *
+ * Growth as in gdn_plugin.h: options longer than the library knows are taken when the rest is zero, else GDN_E_ABI.
+ *
  * Threads: [any] any thread, concurrently; [ctx] the caller serialises calls on one gdn. */
 #ifndef GDN_H
 #define GDN_H

@@ -4,6 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A caller built against a longer gdn_options: fine, so long as it asks for nothing that is not known here. */
+static bool asks_for_more(const gdn_options *opt) {
+    enum { NO_OPTIONS = 4096 };
+    const unsigned char *bytes = (const unsigned char *)opt;
+    if (opt->struct_size > NO_OPTIONS) return true;
+    for (uint32_t i = (uint32_t)sizeof *opt; i < opt->struct_size; i++)
+        if (bytes[i]) return true;
+    return false;
+}
+
 gdn_status gdn__options_read(const gdn_options *opt, gdn_options *out, gdn_text *err) {
     const gdn_options none = GDN_OPTIONS_INIT;
     *out = none;
@@ -11,6 +21,11 @@ gdn_status gdn__options_read(const gdn_options *opt, gdn_options *out, gdn_text 
     if (opt->struct_size < GDN_THROUGH(gdn_options, target)) {
         gdn__text_set(err, "gdn_options.struct_size is %u, at least %u are needed (use GDN_OPTIONS_INIT)", (unsigned)opt->struct_size,
                       (unsigned)GDN_THROUGH(gdn_options, target));
+        return GDN_E_ABI;
+    }
+    if (asks_for_more(opt)) {
+        gdn__text_set(err, "gdn_options.struct_size is %u and beyond %u bytes, which is all this libgdn knows, something is set",
+                      (unsigned)opt->struct_size, (unsigned)sizeof *opt);
         return GDN_E_ABI;
     }
     memcpy(out, opt, opt->struct_size < sizeof *out ? opt->struct_size : sizeof *out);

@@ -81,6 +81,23 @@ static void test_older_caller(void **state) {
     gdn_close(g);
 }
 
+/* And one that was built when they will be longer: what is not known must be zero. */
+static void test_newer_caller(void **state) {
+    (void)state;
+    struct {
+        gdn_options opt;
+        uint64_t more[2];
+    } newer = { .opt = options("good", FIXTURES) };
+    gdn *g = NULL;
+    newer.opt.struct_size = (uint32_t)sizeof newer;
+    assert_int_equal(gdn_open(&newer.opt, &g, NULL), GDN_OK);
+    gdn_close(g);
+    newer.more[1] = 1;
+    expect_error(&newer.opt, GDN_E_ABI, "something is set");
+    newer.opt.struct_size = UINT32_MAX; /* no options are that long */
+    expect_error(&newer.opt, GDN_E_ABI, "gdn_options.struct_size is 4294967295");
+}
+
 static void test_settings_arrive(void **state) {
     (void)state;
     gdn_options opt = options("good", FIXTURES);
@@ -384,10 +401,10 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_options),   cmocka_unit_test(test_older_caller), cmocka_unit_test(test_settings_arrive),
-        cmocka_unit_test(test_auto),          cmocka_unit_test(test_balance),      cmocka_unit_test(test_targets),
-        cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_targets_settings),
-        cmocka_unit_test(test_header),
+        cmocka_unit_test(test_bad_options),      cmocka_unit_test(test_older_caller),  cmocka_unit_test(test_newer_caller),
+        cmocka_unit_test(test_settings_arrive),  cmocka_unit_test(test_auto),          cmocka_unit_test(test_balance),
+        cmocka_unit_test(test_targets),          cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_targets_settings), cmocka_unit_test(test_header),
     };
     return cmocka_run_group_tests_name("open", tests, NULL, NULL) != 0;
 }
