@@ -106,16 +106,16 @@ static void failed_launches_are_not_counted(void **state) {
 /* A route needs no plan and follows the counts: more rows than the kernels have are refused there, too. */
 static void routes_follow_the_counts(void **state) {
     (void)state;
-    const gdn_rule_shape s = { .base = SHAPE_BASE(gdn_rule_shape, GDN_OP_VERIFY, GDN_F32),
-                               .nk = 2,
-                               .nv = 4,
-                               .k_dim = 64,
-                               .v_dim = 64,
-                               .gate_form = GDN_GATE_LINEAR,
-                               .state_addr = GDN_STATE_POOL,
-                               .state_type = GDN_F32,
-                               .max_batch = 2,
-                               .max_rows = 4 };
+    gdn_rule_shape s = { .base = SHAPE_BASE(gdn_rule_shape, GDN_OP_VERIFY, GDN_F32),
+                         .nk = 2,
+                         .nv = 4,
+                         .k_dim = 64,
+                         .v_dim = 64,
+                         .gate_form = GDN_GATE_LINEAR,
+                         .state_addr = GDN_STATE_POOL,
+                         .state_type = GDN_F32,
+                         .max_batch = 2,
+                         .max_rows = 4 };
     static const uint32_t ok[] = { 4, 2 }, none[] = { 0, 2 }, many[] = { 17, 2 };
     gdn_route r = { .struct_size = sizeof r };
     assert_int_equal(gdn_route_for(target(), 0, &s.base, 2, ok, &r, NULL), GDN_OK);
@@ -124,6 +124,8 @@ static void routes_follow_the_counts(void **state) {
     assert_int_equal(gdn_route_for(target(), 0, &s.base, 2, none, &r, NULL), GDN_REFUSED);
     assert_string_equal(r.guard, "rows is 0");
     r = (gdn_route) { .struct_size = sizeof r };
+    assert_int_equal(gdn_route_for(target(), 0, &s.base, 2, many, &r, NULL), GDN_E_ARG); /* above this shape's max_rows, like a launch */
+    s.max_rows = 17;
     assert_int_equal(gdn_route_for(target(), 0, &s.base, 2, many, &r, NULL), GDN_REFUSED);
     assert_string_equal(r.guard, "rows is above 16");
 }
