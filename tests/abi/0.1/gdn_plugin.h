@@ -8,7 +8,7 @@
  * A table that comes in is read up to the smaller of both sizes, the rest is zero; a struct that goes out is filled likewise
  * and its struct_size set to what was filled. A reader asks with GDN_HAS, never with ==. A shape, or a launch's array, that is
  * longer than the plugin knows is taken when all that it does not know is zero, and refused (GDN_E_ABI) when it is not: no
- * request is ignored.
+ * request is ignored. A gdn_launch_args must reach `u32`, a gdn_route `guard`.
  *
  * Tags:  [any]   any thread, concurrently         [cap]   legal while a stream is capturing
  *        [ctx]   caller serialises per context    [nocap] answers GDN_E_CAPTURE instead, before any driver call
