@@ -1,6 +1,7 @@
 /* gt_evidence.c - tests/gpu/evidence.json: written from a run, and read back with a check of its form.
  *
- *     { "schema": 1, "hash": sha256 of kernels/ plugin/ abi/ host/ (./dev source_hash), "target", "device", "driver", "nvrtc", "date",
+ *     { "schema": 1, "hash": of kernels/ plugin/ abi/ and host/ without engine/ (source_hash in ./dev), "target", "device", "driver",
+ *       "nvrtc", "date",
  *       "results": [ { "name", "status": pass|fail|skip, "reason", "figures": {} } ],
  *       "bench": rows of bench_gpu.h, "copy_gbps", "copy_by", "memcpy_gbps", "bf16_tflops", "bf16_by", "left_out" } */
 #include "gt.h"
