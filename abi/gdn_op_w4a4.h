@@ -24,41 +24,41 @@ enum { GDN_W4A4_MAX_M = 64, GDN_W4A4_MAX_K = 32768 };
 #define GDN_W4A4_AS_BYTES(M, K) ((((uint64_t)(M) + 7) / 8) * 8 * ((uint64_t)(K) / 16))
 
 typedef struct gdn_w4a4_shape {
-    gdn_shape base;      /* act_type: of A (quantiser) and of C                      */
-    uint32_t N;          /* projection: weight rows; the quantiser does not look     */
-    uint32_t K;          /* reduction length, a multiple of 128, <= 32768            */
-    uint32_t max_m;      /* rows, <= 64                                              */
-    uint32_t a_stride;   /* quantiser: elements from row to row of A; 0 = K          */
+    gdn_shape base;    /* act_type: of A (quantiser) and of C                      */
+    uint32_t N;        /* projection: weight rows; the quantiser does not look     */
+    uint32_t K;        /* reduction length, a multiple of 128, <= 32768            */
+    uint32_t max_m;    /* rows, <= 64                                              */
+    uint32_t a_stride; /* quantiser: elements from row to row of A; 0 = K          */
 } gdn_w4a4_shape;
 
-#define GDN_W4A4_QUANT_PTRS(X)              \
-    X(GDN_W4A4_QUANT_P_A, "A", GDN_REQ)     \
-    X(GDN_W4A4_QUANT_P_AQ, "Aq", GDN_REQ)   \
-    X(GDN_W4A4_QUANT_P_AS, "As", GDN_REQ)   \
+#define GDN_W4A4_QUANT_PTRS(X)            \
+    X(GDN_W4A4_QUANT_P_A, "A", GDN_REQ)   \
+    X(GDN_W4A4_QUANT_P_AQ, "Aq", GDN_REQ) \
+    X(GDN_W4A4_QUANT_P_AS, "As", GDN_REQ) \
     X(GDN_W4A4_QUANT_P_AG, "Ag", GDN_REQ)
 #define GDN_W4A4_QUANT_U32S(X) X(GDN_W4A4_QUANT_U_M, "M", GDN_REQ)
 enum { GDN_W4A4_QUANT_PTRS(GDN_ORDER_) GDN_W4A4_QUANT_N_PTR };
 enum { GDN_W4A4_QUANT_U32S(GDN_ORDER_) GDN_W4A4_QUANT_N_U32 };
 
-#define GDN_W4A4_GEMV_PTRS(X)              \
-    X(GDN_W4A4_GEMV_P_AQ, "Aq", GDN_REQ)   \
-    X(GDN_W4A4_GEMV_P_AS, "As", GDN_REQ)   \
-    X(GDN_W4A4_GEMV_P_AG, "Ag", GDN_REQ)   \
-    X(GDN_W4A4_GEMV_P_BQ, "Bq", GDN_REQ)   \
-    X(GDN_W4A4_GEMV_P_BS, "Bs", GDN_REQ)   \
-    X(GDN_W4A4_GEMV_P_C, "C", GDN_REQ)     \
+#define GDN_W4A4_GEMV_PTRS(X)            \
+    X(GDN_W4A4_GEMV_P_AQ, "Aq", GDN_REQ) \
+    X(GDN_W4A4_GEMV_P_AS, "As", GDN_REQ) \
+    X(GDN_W4A4_GEMV_P_AG, "Ag", GDN_REQ) \
+    X(GDN_W4A4_GEMV_P_BQ, "Bq", GDN_REQ) \
+    X(GDN_W4A4_GEMV_P_BS, "Bs", GDN_REQ) \
+    X(GDN_W4A4_GEMV_P_C, "C", GDN_REQ)   \
     X(GDN_W4A4_GEMV_P_WORKSPACE, "workspace", GDN_OPT)
-#define GDN_W4A4_GEMV_U32S(X)                   \
+#define GDN_W4A4_GEMV_U32S(X)                                         \
     X(GDN_W4A4_GEMV_U_SCALE2, "scale2", GDN_REQ) /* bits of an f32 */ \
     X(GDN_W4A4_GEMV_U_M, "M", GDN_REQ)
 enum { GDN_W4A4_GEMV_PTRS(GDN_ORDER_) GDN_W4A4_GEMV_N_PTR };
 enum { GDN_W4A4_GEMV_U32S(GDN_ORDER_) GDN_W4A4_GEMV_N_U32 };
 
 /* What the route refuses, in this order; the texts are the contract. */
-#define GDN_W4A4_GUARD_MAP(X)                                                                     \
-    X(GDN_W4A4_M_BIG, "m is above 64")                                                            \
-    X(GDN_W4A4_N_ZERO, "n is 0")                                                                  \
-    X(GDN_W4A4_K_ZERO, "k is 0")                                                                  \
+#define GDN_W4A4_GUARD_MAP(X)                                                                              \
+    X(GDN_W4A4_M_BIG, "m is above 64")                                                                     \
+    X(GDN_W4A4_N_ZERO, "n is 0")                                                                           \
+    X(GDN_W4A4_K_ZERO, "k is 0")                                                                           \
     X(GDN_W4A4_K_TAIL, "k is not a multiple of 128 (whole k128 chunks are read; a tail would be dropped)") \
     X(GDN_W4A4_K_BIG, "k is above 32768")
 

@@ -9,22 +9,22 @@
 #include <stdint.h>
 
 /* X(NAME, number, name). The number is the ABI, the name is what people type and logs print. */
-#define GDN_OP_MAP(X)                     \
-    X(CONV1D, 1, "conv1d")                \
-    X(CONV_FUSED, 2, "conv_fused")        \
-    X(GATES, 3, "gates")                  \
-    X(BA_GATES, 4, "ba_gates")            \
-    X(BA_GEMV, 5, "ba_gemv")              \
-    X(PREFILL, 6, "prefill")              \
-    X(DECODE, 7, "decode")                \
-    X(VERIFY, 8, "verify")                \
-    X(VERIFY_WOA, 9, "verify_woa")        \
-    X(FOLD, 10, "fold")                   \
-    X(FLAG_CLEAR, 11, "flag_clear")       \
-    X(NORM, 12, "norm")                   \
-    X(STATE_COPY, 13, "state_copy")       \
-    X(STATE_ZERO, 14, "state_zero")       \
-    X(W4A4_QUANT, 15, "w4a4_quant")       \
+#define GDN_OP_MAP(X)               \
+    X(CONV1D, 1, "conv1d")          \
+    X(CONV_FUSED, 2, "conv_fused")  \
+    X(GATES, 3, "gates")            \
+    X(BA_GATES, 4, "ba_gates")      \
+    X(BA_GEMV, 5, "ba_gemv")        \
+    X(PREFILL, 6, "prefill")        \
+    X(DECODE, 7, "decode")          \
+    X(VERIFY, 8, "verify")          \
+    X(VERIFY_WOA, 9, "verify_woa")  \
+    X(FOLD, 10, "fold")             \
+    X(FLAG_CLEAR, 11, "flag_clear") \
+    X(NORM, 12, "norm")             \
+    X(STATE_COPY, 13, "state_copy") \
+    X(STATE_ZERO, 14, "state_zero") \
+    X(W4A4_QUANT, 15, "w4a4_quant") \
     X(W4A4_GEMV, 16, "w4a4")
 #define GDN_OP_ENUM_(NAME, number, name) GDN_OP_##NAME = (number),
 enum { GDN_OP_MAP(GDN_OP_ENUM_) GDN_OP_COUNT_ };

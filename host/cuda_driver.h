@@ -38,43 +38,43 @@ enum { GDN__CU_CAPTURE_NONE = 0, GDN__CU_MODE_RELAXED = 2, GDN__CU_PROC_LEGACY_S
 
 /* X(name, version of the signature, parameters). Every one answers a CUresult. A driver without one of the first list is
  * refused by name; entries of the second may be NULL. */
-#define GDN__CUDA_REQUIRED(X)                                                                                                              \
-    X(cuInit, 2000, (unsigned flags))                                                                                                      \
-    X(cuDriverGetVersion, 2020, (int *version))                                                                                            \
-    X(cuGetErrorName, 6000, (gdn__cu_result error, const char **text))                                                                     \
-    X(cuGetErrorString, 6000, (gdn__cu_result error, const char **text))                                                                   \
-    X(cuDeviceGetCount, 2000, (int *count))                                                                                                \
-    X(cuDeviceGet, 2000, (int *device, int ordinal))                                                                                       \
-    X(cuDeviceGetName, 2000, (char *name, int len, int device))                                                                            \
-    X(cuDeviceGetAttribute, 2000, (int *value, int attribute, int device))                                                                 \
-    X(cuDeviceTotalMem, 3020, (size_t * bytes, int device))                                                                                \
-    X(cuDevicePrimaryCtxRetain, 7000, (void **ctx, int device))                                                                            \
-    X(cuDevicePrimaryCtxRelease, 11000, (int device))                                                                                      \
-    X(cuCtxGetCurrent, 4000, (void **ctx))                                                                                                 \
-    X(cuCtxPushCurrent, 4000, (void *ctx))                                                                                                 \
-    X(cuCtxPopCurrent, 4000, (void **ctx))                                                                                                 \
-    X(cuThreadExchangeStreamCaptureMode, 10010, (int *mode))                                                                               \
-    X(cuStreamIsCapturing, 10000, (void *stream, int *status))                                                                             \
-    X(cuStreamSynchronize, 2000, (void *stream))                                                                                           \
-    X(cuMemAlloc, 3020, (uint64_t * ptr, size_t bytes))                                                                                    \
-    X(cuMemFree, 3020, (uint64_t ptr))                                                                                                     \
-    X(cuMemcpyHtoDAsync, 3020, (uint64_t dst, const void *src, size_t bytes, void *stream))                                                \
-    X(cuMemcpyDtoHAsync, 3020, (void *dst, uint64_t src, size_t bytes, void *stream))                                                      \
-    X(cuMemsetD8Async, 3020, (uint64_t dst, unsigned char byte, size_t bytes, void *stream))                                               \
-    X(cuModuleLoadDataEx, 2010, (void **module, const void *image, unsigned n, int *options, void **values))                               \
-    X(cuModuleUnload, 2000, (void *module))                                                                                                \
-    X(cuModuleGetFunction, 2000, (void **function, void *module, const char *name))                                                        \
-    X(cuFuncGetAttribute, 2020, (int *value, int attribute, void *function))                                                               \
-    X(cuFuncSetAttribute, 9000, (void *function, int attribute, int value))                                                                \
-    X(cuLaunchKernel, 4000,                                                                                                                \
-      (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,            \
+#define GDN__CUDA_REQUIRED(X)                                                                                                   \
+    X(cuInit, 2000, (unsigned flags))                                                                                           \
+    X(cuDriverGetVersion, 2020, (int *version))                                                                                 \
+    X(cuGetErrorName, 6000, (gdn__cu_result error, const char **text))                                                          \
+    X(cuGetErrorString, 6000, (gdn__cu_result error, const char **text))                                                        \
+    X(cuDeviceGetCount, 2000, (int *count))                                                                                     \
+    X(cuDeviceGet, 2000, (int *device, int ordinal))                                                                            \
+    X(cuDeviceGetName, 2000, (char *name, int len, int device))                                                                 \
+    X(cuDeviceGetAttribute, 2000, (int *value, int attribute, int device))                                                      \
+    X(cuDeviceTotalMem, 3020, (size_t * bytes, int device))                                                                     \
+    X(cuDevicePrimaryCtxRetain, 7000, (void **ctx, int device))                                                                 \
+    X(cuDevicePrimaryCtxRelease, 11000, (int device))                                                                           \
+    X(cuCtxGetCurrent, 4000, (void **ctx))                                                                                      \
+    X(cuCtxPushCurrent, 4000, (void *ctx))                                                                                      \
+    X(cuCtxPopCurrent, 4000, (void **ctx))                                                                                      \
+    X(cuThreadExchangeStreamCaptureMode, 10010, (int *mode))                                                                    \
+    X(cuStreamIsCapturing, 10000, (void *stream, int *status))                                                                  \
+    X(cuStreamSynchronize, 2000, (void *stream))                                                                                \
+    X(cuMemAlloc, 3020, (uint64_t * ptr, size_t bytes))                                                                         \
+    X(cuMemFree, 3020, (uint64_t ptr))                                                                                          \
+    X(cuMemcpyHtoDAsync, 3020, (uint64_t dst, const void *src, size_t bytes, void *stream))                                     \
+    X(cuMemcpyDtoHAsync, 3020, (void *dst, uint64_t src, size_t bytes, void *stream))                                           \
+    X(cuMemsetD8Async, 3020, (uint64_t dst, unsigned char byte, size_t bytes, void *stream))                                    \
+    X(cuModuleLoadDataEx, 2010, (void **module, const void *image, unsigned n, int *options, void **values))                    \
+    X(cuModuleUnload, 2000, (void *module))                                                                                     \
+    X(cuModuleGetFunction, 2000, (void **function, void *module, const char *name))                                             \
+    X(cuFuncGetAttribute, 2020, (int *value, int attribute, void *function))                                                    \
+    X(cuFuncSetAttribute, 9000, (void *function, int attribute, int value))                                                     \
+    X(cuLaunchKernel, 4000,                                                                                                     \
+      (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, \
        unsigned smem, void *stream, void **params, void **extra))
-#define GDN__CUDA_OPTIONAL(X)                                                                                                              \
-    X(cuLibraryLoadData, 12000,                                                                                                            \
-      (void **library, const void *code, int *jit_options, void **jit_values, unsigned n_jit, int *options, void **values, unsigned n))    \
-    X(cuLibraryGetModule, 12000, (void **module, void *library))                                                                           \
-    X(cuLibraryUnload, 12000, (void *library))                                                                                             \
-    X(cuFuncLoad, 12040, (void *function))                                                                                                 \
+#define GDN__CUDA_OPTIONAL(X)                                                                                                           \
+    X(cuLibraryLoadData, 12000,                                                                                                         \
+      (void **library, const void *code, int *jit_options, void **jit_values, unsigned n_jit, int *options, void **values, unsigned n)) \
+    X(cuLibraryGetModule, 12000, (void **module, void *library))                                                                        \
+    X(cuLibraryUnload, 12000, (void *library))                                                                                          \
+    X(cuFuncLoad, 12040, (void *function))                                                                                              \
     X(cuStreamGetCtx, 9020, (void *stream, void **ctx))
 
 typedef struct gdn__cuda_api {

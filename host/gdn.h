@@ -75,7 +75,7 @@ typedef struct gdn_options {
     uint32_t flags;     /* GDN_OPEN_*; unknown bits are refused */
     uint32_t pad_;      /* must be 0, else refused */
 } gdn_options;
-#define GDN_OPTIONS_INIT                                                                                                                   \
+#define GDN_OPTIONS_INIT \
     { (uint32_t)sizeof(gdn_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /* [any] Opens a target. On failure *out is NULL and err (may be NULL) names the reason and the places tried. */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define GDN__LEVER(ID, key, grammar, builtin, env, older, values, expected, off, meaning)                                                  \
+#define GDN__LEVER(ID, key, grammar, builtin, env, older, values, expected, off, meaning) \
     { key, grammar, builtin, env, older, values, expected, off, meaning },
 const gdn__lever_def gdn__lever_defs[GDN__LEVERS] = {
 #include "levers.def"

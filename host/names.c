@@ -5,7 +5,7 @@
 
 const char *gdn_status_name(gdn_status s) {
     switch (s) {
-#define ROW(name, value, text)                                                                                                             \
+#define ROW(name, value, text) \
     case value: return #name;
         GDN_STATUS_MAP(ROW)
 #undef ROW
@@ -15,7 +15,7 @@ const char *gdn_status_name(gdn_status s) {
 
 const char *gdn_status_text(gdn_status s) {
     switch (s) {
-#define ROW(name, value, text)                                                                                                             \
+#define ROW(name, value, text) \
     case value: return text;
         GDN_STATUS_MAP(ROW)
 #undef ROW
@@ -29,7 +29,7 @@ const char *gdn_version(void) {
 
 uint32_t gdn_op_by_name(const char *name) {
     if (!name) return 0;
-#define ROW(NAME, number, text)                                                                                                            \
+#define ROW(NAME, number, text) \
     if (!strcmp(name, text)) return number;
     GDN_OP_MAP(ROW)
 #undef ROW
@@ -38,7 +38,7 @@ uint32_t gdn_op_by_name(const char *name) {
 
 const char *gdn_op_name(uint32_t op) {
     switch (op) {
-#define ROW(NAME, number, text)                                                                                                            \
+#define ROW(NAME, number, text) \
     case number: return text;
         GDN_OP_MAP(ROW)
 #undef ROW

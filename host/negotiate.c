@@ -22,10 +22,10 @@ static gdn_status check_table(const gdn_vtable *theirs, gdn_vtable *out, gdn_tex
         return GDN_E_ABI;
     }
     take(out, sizeof *out, theirs, theirs->struct_size);
-#define CHECK(entry)                                                                                                                       \
-    if (!out->entry) {                                                                                                                     \
-        gdn__text_set(err, "mandatory entry '%s' is missing (table of %u bytes)", #entry, (unsigned)theirs->struct_size);                  \
-        return GDN_E_ABI;                                                                                                                  \
+#define CHECK(entry)                                                                                                      \
+    if (!out->entry) {                                                                                                    \
+        gdn__text_set(err, "mandatory entry '%s' is missing (table of %u bytes)", #entry, (unsigned)theirs->struct_size); \
+        return GDN_E_ABI;                                                                                                 \
     }
     MANDATORY(CHECK)
 #undef CHECK

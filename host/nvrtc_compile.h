@@ -11,17 +11,17 @@ typedef int gdn__nvrtc_result;
 enum { GDN__NVRTC_OK = 0, GDN__NVRTC_INVALID_OPTION = 5, GDN__NVRTC_COMPILATION = 6, GDN__NVRTC_BUILTIN = 7 };
 
 /* X(name, parameters): all are required, each answers an nvrtcResult. */
-#define GDN__NVRTC_MAP(X)                                                                                                                  \
-    X(nvrtcVersion, (int *major, int *minor))                                                                                              \
-    X(nvrtcGetNumSupportedArchs, (int *n))                                                                                                 \
-    X(nvrtcGetSupportedArchs, (int *archs))                                                                                                \
-    X(nvrtcCreateProgram,                                                                                                                  \
-      (void **prog, const char *src, const char *name, int n_headers, const char *const *headers, const char *const *names))               \
-    X(nvrtcDestroyProgram, (void **prog))                                                                                                  \
-    X(nvrtcCompileProgram, (void *prog, int n_options, const char *const *options))                                                        \
-    X(nvrtcGetProgramLogSize, (void *prog, size_t *size))                                                                                  \
-    X(nvrtcGetProgramLog, (void *prog, char *log))                                                                                         \
-    X(nvrtcGetCUBINSize, (void *prog, size_t *size))                                                                                       \
+#define GDN__NVRTC_MAP(X)                                                                                                    \
+    X(nvrtcVersion, (int *major, int *minor))                                                                                \
+    X(nvrtcGetNumSupportedArchs, (int *n))                                                                                   \
+    X(nvrtcGetSupportedArchs, (int *archs))                                                                                  \
+    X(nvrtcCreateProgram,                                                                                                    \
+      (void **prog, const char *src, const char *name, int n_headers, const char *const *headers, const char *const *names)) \
+    X(nvrtcDestroyProgram, (void **prog))                                                                                    \
+    X(nvrtcCompileProgram, (void *prog, int n_options, const char *const *options))                                          \
+    X(nvrtcGetProgramLogSize, (void *prog, size_t *size))                                                                    \
+    X(nvrtcGetProgramLog, (void *prog, char *log))                                                                           \
+    X(nvrtcGetCUBINSize, (void *prog, size_t *size))                                                                         \
     X(nvrtcGetCUBIN, (void *prog, char *cubin))
 
 enum { GDN__NVRTC_MAX_ARCHS = 64 };

@@ -13,14 +13,14 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#define CLI_COMMAND_MAP(X)                                                                                                                 \
-    X(generate, "write text with a checkpoint, plain or speculative")                                                                      \
-    X(targets, "which plugins load, their ABI, and why the others do not")                                                                 \
-    X(levers, "every lever: value, source, place")                                                                                         \
-    X(route, "what would run for a shape, and which guard refused the other; needs no device")                                             \
-    X(check, "self test, recorded layers (--golden), recorded text (--model)")                                                             \
-    X(bench, "time the operations beside this machine's own ceilings")                                                                     \
-    X(compile, "compile the GPU targets' kernels into a folder; needs no GPU")                                                             \
+#define CLI_COMMAND_MAP(X)                                                                     \
+    X(generate, "write text with a checkpoint, plain or speculative")                          \
+    X(targets, "which plugins load, their ABI, and why the others do not")                     \
+    X(levers, "every lever: value, source, place")                                             \
+    X(route, "what would run for a shape, and which guard refused the other; needs no device") \
+    X(check, "self test, recorded layers (--golden), recorded text (--model)")                 \
+    X(bench, "time the operations beside this machine's own ceilings")                         \
+    X(compile, "compile the GPU targets' kernels into a folder; needs no GPU")                 \
     X(cache, "kept compiled kernels: list, verify, prune")
 #define CLI_DECLARE_(name, text) int gdn_cmd_##name(int argc, char **argv);
 CLI_COMMAND_MAP(CLI_DECLARE_)
@@ -38,16 +38,16 @@ typedef struct cli_common {
 } cli_common;
 
 /* The getopt_long rows of the common options, to be placed first in a subcommand's own table; val >= 1000. */
-#define CLI_COMMON_OPTIONS                                                                                                                 \
-    { "target", 1, 0, 1000 }, { "set", 1, 0, 1001 }, { "conf", 1, 0, 1002 }, { "log", 1, 0, 1003 }, { "json", 0, 0, 1004 }, {              \
-        "help", 0, 0, 1005                                                                                                                 \
+#define CLI_COMMON_OPTIONS                                                                                                    \
+    { "target", 1, 0, 1000 }, { "set", 1, 0, 1001 }, { "conf", 1, 0, 1002 }, { "log", 1, 0, 1003 }, { "json", 0, 0, 1004 }, { \
+        "help", 0, 0, 1005                                                                                                    \
     }
-#define CLI_COMMON_HELP                                                                                                                    \
-    "  --target NAME|PATH  cpu, gb10, hopper, auto, or a plugin file (default: auto)\n"                                                    \
-    "  --set KEY=VALUE     set a lever (see gdn levers); may be repeated\n"                                                                \
-    "  --conf FILE         one more settings file, stronger than the installed ones\n"                                                     \
-    "  --log LEVEL         error, warn (default), info, debug; lines go to stderr\n"                                                       \
-    "  --json              one JSON document on stdout; {\"schema\":1,\"error\":\"...\"} when it fails\n"                                  \
+#define CLI_COMMON_HELP                                                                                   \
+    "  --target NAME|PATH  cpu, gb10, hopper, auto, or a plugin file (default: auto)\n"                   \
+    "  --set KEY=VALUE     set a lever (see gdn levers); may be repeated\n"                               \
+    "  --conf FILE         one more settings file, stronger than the installed ones\n"                    \
+    "  --log LEVEL         error, warn (default), info, debug; lines go to stderr\n"                      \
+    "  --json              one JSON document on stdout; {\"schema\":1,\"error\":\"...\"} when it fails\n" \
     "  --help              this text\n"
 
 void cli_common_init(cli_common *c, const char *command);

@@ -22,12 +22,12 @@ static bool find_all(gpu_clock *c) {
         (void)snprintf(c->why, sizeof c->why, "no driver: %.200s", dlerror());
         return false;
     }
-#define FIND_(name, text, params)                                                                                                          \
-    symbol = dlsym(c->library, text);                                                                                                      \
-    if (!symbol) {                                                                                                                         \
-        (void)snprintf(c->why, sizeof c->why, "the driver has no %s", text);                                                               \
-        return false;                                                                                                                      \
-    }                                                                                                                                      \
+#define FIND_(name, text, params)                                            \
+    symbol = dlsym(c->library, text);                                        \
+    if (!symbol) {                                                           \
+        (void)snprintf(c->why, sizeof c->why, "the driver has no %s", text); \
+        return false;                                                        \
+    }                                                                        \
     memcpy(&c->name, &symbol, sizeof symbol);
     GPU_CLOCK_MAP(FIND_)
 #undef FIND_

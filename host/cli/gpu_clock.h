@@ -15,37 +15,37 @@
 #include <stdint.h>
 
 /* X(name, exported symbol, parameters) */
-#define GPU_CLOCK_MAP(X)                                                                                                                   \
-    X(init, "cuInit", (unsigned flags))                                                                                                    \
-    X(version, "cuDriverGetVersion", (int *version))                                                                                       \
-    X(error_name, "cuGetErrorName", (int error, const char **text))                                                                        \
-    X(device_get, "cuDeviceGet", (int *device, int ordinal))                                                                               \
-    X(device_attribute, "cuDeviceGetAttribute", (int *value, int attribute, int device))                                                   \
-    X(ctx_retain, "cuDevicePrimaryCtxRetain", (void **ctx, int device))                                                                    \
-    X(ctx_release, "cuDevicePrimaryCtxRelease_v2", (int device))                                                                           \
-    X(ctx_push, "cuCtxPushCurrent_v2", (void *ctx))                                                                                        \
-    X(ctx_pop, "cuCtxPopCurrent_v2", (void **ctx))                                                                                         \
-    X(stream_create, "cuStreamCreate", (void **stream, unsigned flags))                                                                    \
-    X(stream_destroy, "cuStreamDestroy_v2", (void *stream))                                                                                \
-    X(stream_sync, "cuStreamSynchronize", (void *stream))                                                                                  \
-    X(capture_begin, "cuStreamBeginCapture_v2", (void *stream, int mode))                                                                  \
-    X(capture_end, "cuStreamEndCapture", (void *stream, void **graph))                                                                     \
-    X(graph_nodes, "cuGraphGetNodes", (void *graph, void **nodes, size_t *n))                                                              \
-    X(graph_instantiate, "cuGraphInstantiateWithFlags", (void **exec, void *graph, unsigned long long flags))                              \
-    X(graph_launch, "cuGraphLaunch", (void *exec, void *stream))                                                                           \
-    X(exec_destroy, "cuGraphExecDestroy", (void *exec))                                                                                    \
-    X(graph_destroy, "cuGraphDestroy", (void *graph))                                                                                      \
-    X(event_create, "cuEventCreate", (void **event, unsigned flags))                                                                       \
-    X(event_destroy, "cuEventDestroy_v2", (void *event))                                                                                   \
-    X(event_record, "cuEventRecord", (void *event, void *stream))                                                                          \
-    X(event_sync, "cuEventSynchronize", (void *event))                                                                                     \
-    X(event_elapsed, "cuEventElapsedTime", (float *ms, void *begin, void *end))                                                            \
-    X(copy_dtod, "cuMemcpyDtoDAsync_v2", (uint64_t dst, uint64_t src, size_t bytes, void *stream))                                         \
-    X(module_load, "cuModuleLoadData", (void **module, const void *image))                                                                 \
-    X(module_unload, "cuModuleUnload", (void *module))                                                                                     \
-    X(module_function, "cuModuleGetFunction", (void **function, void *module, const char *name))                                           \
-    X(launch, "cuLaunchKernel",                                                                                                            \
-      (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned smem, void *stream,          \
+#define GPU_CLOCK_MAP(X)                                                                                                          \
+    X(init, "cuInit", (unsigned flags))                                                                                           \
+    X(version, "cuDriverGetVersion", (int *version))                                                                              \
+    X(error_name, "cuGetErrorName", (int error, const char **text))                                                               \
+    X(device_get, "cuDeviceGet", (int *device, int ordinal))                                                                      \
+    X(device_attribute, "cuDeviceGetAttribute", (int *value, int attribute, int device))                                          \
+    X(ctx_retain, "cuDevicePrimaryCtxRetain", (void **ctx, int device))                                                           \
+    X(ctx_release, "cuDevicePrimaryCtxRelease_v2", (int device))                                                                  \
+    X(ctx_push, "cuCtxPushCurrent_v2", (void *ctx))                                                                               \
+    X(ctx_pop, "cuCtxPopCurrent_v2", (void **ctx))                                                                                \
+    X(stream_create, "cuStreamCreate", (void **stream, unsigned flags))                                                           \
+    X(stream_destroy, "cuStreamDestroy_v2", (void *stream))                                                                       \
+    X(stream_sync, "cuStreamSynchronize", (void *stream))                                                                         \
+    X(capture_begin, "cuStreamBeginCapture_v2", (void *stream, int mode))                                                         \
+    X(capture_end, "cuStreamEndCapture", (void *stream, void **graph))                                                            \
+    X(graph_nodes, "cuGraphGetNodes", (void *graph, void **nodes, size_t *n))                                                     \
+    X(graph_instantiate, "cuGraphInstantiateWithFlags", (void **exec, void *graph, unsigned long long flags))                     \
+    X(graph_launch, "cuGraphLaunch", (void *exec, void *stream))                                                                  \
+    X(exec_destroy, "cuGraphExecDestroy", (void *exec))                                                                           \
+    X(graph_destroy, "cuGraphDestroy", (void *graph))                                                                             \
+    X(event_create, "cuEventCreate", (void **event, unsigned flags))                                                              \
+    X(event_destroy, "cuEventDestroy_v2", (void *event))                                                                          \
+    X(event_record, "cuEventRecord", (void *event, void *stream))                                                                 \
+    X(event_sync, "cuEventSynchronize", (void *event))                                                                            \
+    X(event_elapsed, "cuEventElapsedTime", (float *ms, void *begin, void *end))                                                   \
+    X(copy_dtod, "cuMemcpyDtoDAsync_v2", (uint64_t dst, uint64_t src, size_t bytes, void *stream))                                \
+    X(module_load, "cuModuleLoadData", (void **module, const void *image))                                                        \
+    X(module_unload, "cuModuleUnload", (void *module))                                                                            \
+    X(module_function, "cuModuleGetFunction", (void **function, void *module, const char *name))                                  \
+    X(launch, "cuLaunchKernel",                                                                                                   \
+      (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned smem, void *stream, \
        void **params, void **extra))
 
 typedef struct gpu_clock {

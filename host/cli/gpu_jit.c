@@ -7,13 +7,13 @@
 #include <string.h>
 
 /* X(name, exported symbol, parameters) */
-#define NVRTC_MAP(X)                                                                                                                       \
-    X(version, "nvrtcVersion", (int *major, int *minor))                                                                                   \
-    X(create, "nvrtcCreateProgram",                                                                                                        \
-      (void **program, const char *source, const char *name, int n, const char *const *headers, const char *const *names))                 \
-    X(compile, "nvrtcCompileProgram", (void *program, int n, const char *const *options))                                                  \
-    X(size, "nvrtcGetCUBINSize", (void *program, size_t *bytes))                                                                           \
-    X(cubin, "nvrtcGetCUBIN", (void *program, char *cubin))                                                                                \
+#define NVRTC_MAP(X)                                                                                                       \
+    X(version, "nvrtcVersion", (int *major, int *minor))                                                                   \
+    X(create, "nvrtcCreateProgram",                                                                                        \
+      (void **program, const char *source, const char *name, int n, const char *const *headers, const char *const *names)) \
+    X(compile, "nvrtcCompileProgram", (void *program, int n, const char *const *options))                                  \
+    X(size, "nvrtcGetCUBINSize", (void *program, size_t *bytes))                                                           \
+    X(cubin, "nvrtcGetCUBIN", (void *program, char *cubin))                                                                \
     X(destroy, "nvrtcDestroyProgram", (void **program))
 
 typedef struct nvrtc {
@@ -35,12 +35,12 @@ static bool nvrtc_open(nvrtc *n, char *why, size_t cap) {
         return false;
     }
     void *symbol;
-#define FIND_(name, text, params)                                                                                                          \
-    symbol = dlsym(n->library, text);                                                                                                      \
-    if (!symbol) {                                                                                                                         \
-        (void)snprintf(why, cap, "NVRTC has no %s", text);                                                                                 \
-        return false;                                                                                                                      \
-    }                                                                                                                                      \
+#define FIND_(name, text, params)                          \
+    symbol = dlsym(n->library, text);                      \
+    if (!symbol) {                                         \
+        (void)snprintf(why, cap, "NVRTC has no %s", text); \
+        return false;                                      \
+    }                                                      \
     memcpy(&n->name, &symbol, sizeof symbol);
     NVRTC_MAP(FIND_)
 #undef FIND_

@@ -17,95 +17,95 @@ static const cli_word norm_acts[] = { { "silu", GDN_NORM_SILU }, { "sigmoid", GD
 
 /* X(struct, field, kind, words) */
 #define BASE_FIELDS(X, T) X(T, flags, CLI_U32, flag_bits) X(T, act_type, CLI_U32, types)
-#define RULE_FIELDS(X, T)                                                                                                                  \
-    X(T, nk, CLI_U32, plain)                                                                                                               \
-    X(T, nv, CLI_U32, plain)                                                                                                               \
-    X(T, k_dim, CLI_U32, plain)                                                                                                            \
-    X(T, v_dim, CLI_U32, plain)                                                                                                            \
-    X(T, qk_stride, CLI_U32, plain)                                                                                                        \
-    X(T, v_stride, CLI_U32, plain)                                                                                                         \
-    X(T, gb_stride, CLI_U32, plain)                                                                                                        \
-    X(T, gate_form, CLI_U32, gate_forms)                                                                                                   \
-    X(T, head_map, CLI_U32, head_maps)                                                                                                     \
-    X(T, state_layout, CLI_U32, layouts)                                                                                                   \
-    X(T, state_addr, CLI_U32, addresses)                                                                                                   \
-    X(T, state_type, CLI_U32, types)                                                                                                       \
-    X(T, offsets, CLI_U32, offset_kinds)                                                                                                   \
-    X(T, max_tokens, CLI_U32, plain)                                                                                                       \
-    X(T, max_batch, CLI_U32, plain)                                                                                                        \
-    X(T, max_rows, CLI_U32, plain)                                                                                                         \
-    X(T, ckpt_every, CLI_U32, plain)                                                                                                       \
-    X(T, hi_capacity, CLI_U32, plain)                                                                                                      \
-    X(T, slab_entries, CLI_U32, plain)                                                                                                     \
-    X(T, stash_seqs, CLI_U32, plain)                                                                                                       \
-    X(T, layers, CLI_U32, plain)                                                                                                           \
-    X(T, scale, CLI_F32, plain)                                                                                                            \
-    X(T, state_stride, CLI_U64, plain)                                                                                                     \
-    X(T, num_slots, CLI_U64, plain)                                                                                                        \
-    X(T, stash_stride, CLI_U64, plain)                                                                                                     \
+#define RULE_FIELDS(X, T)                \
+    X(T, nk, CLI_U32, plain)             \
+    X(T, nv, CLI_U32, plain)             \
+    X(T, k_dim, CLI_U32, plain)          \
+    X(T, v_dim, CLI_U32, plain)          \
+    X(T, qk_stride, CLI_U32, plain)      \
+    X(T, v_stride, CLI_U32, plain)       \
+    X(T, gb_stride, CLI_U32, plain)      \
+    X(T, gate_form, CLI_U32, gate_forms) \
+    X(T, head_map, CLI_U32, head_maps)   \
+    X(T, state_layout, CLI_U32, layouts) \
+    X(T, state_addr, CLI_U32, addresses) \
+    X(T, state_type, CLI_U32, types)     \
+    X(T, offsets, CLI_U32, offset_kinds) \
+    X(T, max_tokens, CLI_U32, plain)     \
+    X(T, max_batch, CLI_U32, plain)      \
+    X(T, max_rows, CLI_U32, plain)       \
+    X(T, ckpt_every, CLI_U32, plain)     \
+    X(T, hi_capacity, CLI_U32, plain)    \
+    X(T, slab_entries, CLI_U32, plain)   \
+    X(T, stash_seqs, CLI_U32, plain)     \
+    X(T, layers, CLI_U32, plain)         \
+    X(T, scale, CLI_F32, plain)          \
+    X(T, state_stride, CLI_U64, plain)   \
+    X(T, num_slots, CLI_U64, plain)      \
+    X(T, stash_stride, CLI_U64, plain)   \
     X(T, max_workspace, CLI_U64, plain)
-#define CONV_FIELDS(X, T)                                                                                                                  \
-    X(T, channels, CLI_U32, plain)                                                                                                         \
-    X(T, width, CLI_U32, plain)                                                                                                            \
-    X(T, state_len, CLI_U32, plain)                                                                                                        \
-    X(T, x_stride, CLI_U32, plain)                                                                                                         \
-    X(T, out_stride, CLI_U32, plain)                                                                                                       \
-    X(T, silu, CLI_U32, plain)                                                                                                             \
-    X(T, weight_type, CLI_U32, types)                                                                                                      \
-    X(T, offsets, CLI_U32, offset_kinds)                                                                                                   \
-    X(T, max_tokens, CLI_U32, plain)                                                                                                       \
-    X(T, max_batch, CLI_U32, plain)                                                                                                        \
-    X(T, nk, CLI_U32, plain)                                                                                                               \
-    X(T, nv, CLI_U32, plain)                                                                                                               \
-    X(T, k_dim, CLI_U32, plain)                                                                                                            \
-    X(T, v_dim, CLI_U32, plain)                                                                                                            \
-    X(T, q_stride, CLI_U32, plain)                                                                                                         \
-    X(T, k_stride, CLI_U32, plain)                                                                                                         \
-    X(T, v_stride, CLI_U32, plain)                                                                                                         \
-    X(T, slot_stride, CLI_U64, plain)                                                                                                      \
+#define CONV_FIELDS(X, T)                \
+    X(T, channels, CLI_U32, plain)       \
+    X(T, width, CLI_U32, plain)          \
+    X(T, state_len, CLI_U32, plain)      \
+    X(T, x_stride, CLI_U32, plain)       \
+    X(T, out_stride, CLI_U32, plain)     \
+    X(T, silu, CLI_U32, plain)           \
+    X(T, weight_type, CLI_U32, types)    \
+    X(T, offsets, CLI_U32, offset_kinds) \
+    X(T, max_tokens, CLI_U32, plain)     \
+    X(T, max_batch, CLI_U32, plain)      \
+    X(T, nk, CLI_U32, plain)             \
+    X(T, nv, CLI_U32, plain)             \
+    X(T, k_dim, CLI_U32, plain)          \
+    X(T, v_dim, CLI_U32, plain)          \
+    X(T, q_stride, CLI_U32, plain)       \
+    X(T, k_stride, CLI_U32, plain)       \
+    X(T, v_stride, CLI_U32, plain)       \
+    X(T, slot_stride, CLI_U64, plain)    \
     X(T, num_slots, CLI_U64, plain)
-#define GATES_FIELDS(X, T)                                                                                                                 \
-    X(T, nv, CLI_U32, plain)                                                                                                               \
-    X(T, a_stride, CLI_U32, plain)                                                                                                         \
-    X(T, b_stride, CLI_U32, plain)                                                                                                         \
-    X(T, gate_stride, CLI_U32, plain)                                                                                                      \
-    X(T, vheads_per_group, CLI_U32, plain)                                                                                                 \
-    X(T, gate_form, CLI_U32, gate_forms)                                                                                                   \
-    X(T, param_type, CLI_U32, types)                                                                                                       \
+#define GATES_FIELDS(X, T)                 \
+    X(T, nv, CLI_U32, plain)               \
+    X(T, a_stride, CLI_U32, plain)         \
+    X(T, b_stride, CLI_U32, plain)         \
+    X(T, gate_stride, CLI_U32, plain)      \
+    X(T, vheads_per_group, CLI_U32, plain) \
+    X(T, gate_form, CLI_U32, gate_forms)   \
+    X(T, param_type, CLI_U32, types)       \
     X(T, max_rows, CLI_U32, plain)
-#define BA_FIELDS(X, T)                                                                                                                    \
-    X(T, N, CLI_U32, plain)                                                                                                                \
-    X(T, K, CLI_U32, plain)                                                                                                                \
-    X(T, K_stride, CLI_U32, plain)                                                                                                         \
-    X(T, gate_stride, CLI_U32, plain)                                                                                                      \
-    X(T, nv, CLI_U32, plain)                                                                                                               \
-    X(T, vheads_per_group, CLI_U32, plain)                                                                                                 \
-    X(T, weight_type, CLI_U32, types)                                                                                                      \
+#define BA_FIELDS(X, T)                    \
+    X(T, N, CLI_U32, plain)                \
+    X(T, K, CLI_U32, plain)                \
+    X(T, K_stride, CLI_U32, plain)         \
+    X(T, gate_stride, CLI_U32, plain)      \
+    X(T, nv, CLI_U32, plain)               \
+    X(T, vheads_per_group, CLI_U32, plain) \
+    X(T, weight_type, CLI_U32, types)      \
     X(T, max_m, CLI_U32, plain)
-#define NORM_FIELDS(X, T)                                                                                                                  \
-    X(T, dim, CLI_U32, plain)                                                                                                              \
-    X(T, heads, CLI_U32, plain)                                                                                                            \
-    X(T, x_stride, CLI_U32, plain)                                                                                                         \
-    X(T, z_stride, CLI_U32, plain)                                                                                                         \
-    X(T, act, CLI_U32, norm_acts)                                                                                                          \
-    X(T, weight_type, CLI_U32, types)                                                                                                      \
-    X(T, max_rows, CLI_U32, plain)                                                                                                         \
+#define NORM_FIELDS(X, T)             \
+    X(T, dim, CLI_U32, plain)         \
+    X(T, heads, CLI_U32, plain)       \
+    X(T, x_stride, CLI_U32, plain)    \
+    X(T, z_stride, CLI_U32, plain)    \
+    X(T, act, CLI_U32, norm_acts)     \
+    X(T, weight_type, CLI_U32, types) \
+    X(T, max_rows, CLI_U32, plain)    \
     X(T, eps, CLI_F32, plain)
-#define STATE_FIELDS(X, T)                                                                                                                 \
-    X(T, bytes, CLI_U64, plain)                                                                                                            \
-    X(T, src_stride, CLI_U64, plain)                                                                                                       \
-    X(T, dst_stride, CLI_U64, plain)                                                                                                       \
-    X(T, src_slots, CLI_U64, plain)                                                                                                        \
-    X(T, dst_slots, CLI_U64, plain)                                                                                                        \
+#define STATE_FIELDS(X, T)           \
+    X(T, bytes, CLI_U64, plain)      \
+    X(T, src_stride, CLI_U64, plain) \
+    X(T, dst_stride, CLI_U64, plain) \
+    X(T, src_slots, CLI_U64, plain)  \
+    X(T, dst_slots, CLI_U64, plain)  \
     X(T, max_count, CLI_U32, plain)
-#define W4A4_FIELDS(X, T)                                                                                                                  \
-    X(T, N, CLI_U32, plain)                                                                                                                \
-    X(T, K, CLI_U32, plain)                                                                                                                \
-    X(T, max_m, CLI_U32, plain)                                                                                                            \
+#define W4A4_FIELDS(X, T)       \
+    X(T, N, CLI_U32, plain)     \
+    X(T, K, CLI_U32, plain)     \
+    X(T, max_m, CLI_U32, plain) \
     X(T, a_stride, CLI_U32, plain)
 
 /* The kind is checked against the member's own type. */
-#define TYPE_OK(T, field, kind)                                                                                                            \
+#define TYPE_OK(T, field, kind) \
     _Generic(((T *)0)->field, uint32_t : (kind) == CLI_U32, uint64_t : (kind) == CLI_U64, float : (kind) == CLI_F32)
 #define CHECK(T, field, kind, words)    _Static_assert(TYPE_OK(T, field, kind), "the kind of " #field);
 #define ROW(T, field, kind, words)      { #field, (uint32_t)offsetof(T, field), kind, words },
@@ -131,32 +131,32 @@ static const cli_field w4a4_fields[] = { BASE_FIELDS(BASE_ROW, gdn_w4a4_shape) W
 /* The counts of each operation, by the names in abi/; the NULL is for operations without any. */
 #define NAME(ID, name, need) name,
 #define NO_COUNTS(X)
-#define COUNTED(X)                                                                                                                         \
-    X(CONV1D, conv, GDN_CONV1D_U32S)                                                                                                       \
-    X(CONV_FUSED, conv, GDN_CONV_FUSED_U32S)                                                                                               \
-    X(GATES, gates, GDN_GATES_U32S)                                                                                                        \
-    X(BA_GATES, ba, GDN_BA_GATES_U32S)                                                                                                     \
-    X(BA_GEMV, ba, NO_COUNTS)                                                                                                              \
-    X(PREFILL, rule, GDN_PREFILL_U32S)                                                                                                     \
-    X(DECODE, rule, GDN_DECODE_U32S)                                                                                                       \
-    X(VERIFY, rule, GDN_VERIFY_U32S)                                                                                                       \
-    X(VERIFY_WOA, rule, GDN_VERIFY_WOA_U32S)                                                                                               \
-    X(FOLD, rule, GDN_FOLD_U32S)                                                                                                           \
-    X(FLAG_CLEAR, flag, NO_COUNTS)                                                                                                         \
-    X(NORM, norm, GDN_NORM_U32S)                                                                                                           \
-    X(STATE_COPY, state, GDN_STATE_COPY_U32S)                                                                                              \
-    X(STATE_ZERO, state, GDN_STATE_ZERO_U32S)                                                                                              \
-    X(W4A4_QUANT, w4a4, GDN_W4A4_QUANT_U32S)                                                                                               \
+#define COUNTED(X)                            \
+    X(CONV1D, conv, GDN_CONV1D_U32S)          \
+    X(CONV_FUSED, conv, GDN_CONV_FUSED_U32S)  \
+    X(GATES, gates, GDN_GATES_U32S)           \
+    X(BA_GATES, ba, GDN_BA_GATES_U32S)        \
+    X(BA_GEMV, ba, NO_COUNTS)                 \
+    X(PREFILL, rule, GDN_PREFILL_U32S)        \
+    X(DECODE, rule, GDN_DECODE_U32S)          \
+    X(VERIFY, rule, GDN_VERIFY_U32S)          \
+    X(VERIFY_WOA, rule, GDN_VERIFY_WOA_U32S)  \
+    X(FOLD, rule, GDN_FOLD_U32S)              \
+    X(FLAG_CLEAR, flag, NO_COUNTS)            \
+    X(NORM, norm, GDN_NORM_U32S)              \
+    X(STATE_COPY, state, GDN_STATE_COPY_U32S) \
+    X(STATE_ZERO, state, GDN_STATE_ZERO_U32S) \
+    X(W4A4_QUANT, w4a4, GDN_W4A4_QUANT_U32S)  \
     X(W4A4_GEMV, w4a4, GDN_W4A4_GEMV_U32S)
 #define NAMES(OP, shape, U32S) static const char *const OP##_counts[] = { U32S(NAME) NULL };
 COUNTED(NAMES)
 
-#define OP_ROW(OP, shape, U32S)                                                                                                            \
-    { GDN_OP_##OP,                                                                                                                         \
-      (uint32_t)sizeof(gdn_##shape##_shape),                                                                                               \
-      shape##_fields,                                                                                                                      \
-      (uint32_t)(sizeof shape##_fields / sizeof *shape##_fields),                                                                          \
-      (uint32_t)(sizeof OP##_counts / sizeof *OP##_counts - 1),                                                                            \
+#define OP_ROW(OP, shape, U32S)                                   \
+    { GDN_OP_##OP,                                                \
+      (uint32_t)sizeof(gdn_##shape##_shape),                      \
+      shape##_fields,                                             \
+      (uint32_t)(sizeof shape##_fields / sizeof *shape##_fields), \
+      (uint32_t)(sizeof OP##_counts / sizeof *OP##_counts - 1),   \
       OP##_counts },
 static const cli_shape shapes[] = { COUNTED(OP_ROW) };
 

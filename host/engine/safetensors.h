@@ -11,10 +11,10 @@
 #include <stdbool.h>
 
 /* X(name, bytes an element) */
-#define GDN_ST_DTYPE_MAP(X)                                                                                                                \
-    X(BOOL, 1)                                                                                                                             \
-    X(U8, 1)                                                                                                                               \
-    X(I8, 1)                                                                                                                               \
+#define GDN_ST_DTYPE_MAP(X) \
+    X(BOOL, 1)              \
+    X(U8, 1)                \
+    X(I8, 1)                \
     X(F8_E4M3, 1) X(F8_E5M2, 1) X(I16, 2) X(U16, 2) X(F16, 2) X(BF16, 2) X(I32, 4) X(U32, 4) X(F32, 4) X(I64, 8) X(U64, 8) X(F64, 8)
 #define GDN_ST_ENUM_(name, bytes) GDN_ST_##name,
 enum { GDN_ST_DTYPE_MAP(GDN_ST_ENUM_) GDN_ST_DTYPES };

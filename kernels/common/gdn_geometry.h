@@ -23,7 +23,7 @@
 #endif
 #define GDN_CONV_MAX_HEAD 256
 /* Lanes of a normalised head: a power of two, so that a head never lies in two warps. */
-#define GDN_CONV_HEAD_LANES(k_dim)                                                                                                         \
+#define GDN_CONV_HEAD_LANES(k_dim) \
     ((k_dim) <= 8 ? 1u : (k_dim) <= 16 ? 2u : (k_dim) <= 32 ? 4u : (k_dim) <= 64 ? 8u : (k_dim) <= 128 ? 16u : 32u)
 #define GDN_CONV1D_LANES(channels)                 GDN__CEIL_DIV(channels, 8u)
 #define GDN_CONV_FUSED_LANES(nk, k_dim, nv, v_dim) (2u * (nk)*GDN_CONV_HEAD_LANES(k_dim) + GDN__CEIL_DIV((nv) * (v_dim), 8u))
@@ -51,7 +51,7 @@
 #define GDN_BA_TC_STAGES 6
 #endif
 #define GDN_BA_TC_ROWS(columns)    ((columns) == 128 ? 64u : 128u)
-#define GDN_BA_TC_SMEM(columns)    (GDN_BA_TC_STAGES * (GDN_BA_TC_ROWS(columns) + (columns)) * 128u + GDN_BA_TC_ROWS(columns) * (columns) * 4u)
+#define GDN_BA_TC_SMEM(columns)    (GDN_BA_TC_STAGES * (GDN_BA_TC_ROWS(columns) + (columns)) * 128u + GDN_BA_TC_ROWS(columns) * (columns)*4u)
 #define GDN_BA_TC_GRID(M, columns) (GDN__CEIL_DIV(M, GDN_BA_TC_ROWS(columns)) * (GDN_BA_TC_SPLIT + 0ull))
 
 #endif

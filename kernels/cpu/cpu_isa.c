@@ -9,8 +9,8 @@ const char *gdn_cpu_isa_name(uint32_t isa) {
 uint32_t gdn_cpu_isa_pick(uint32_t limit) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (limit >= GDN_CPU_AVX512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512bw"))
+    if (limit >= GDN_CPU_AVX512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw"))
         return GDN_CPU_AVX512;
     if (limit >= GDN_CPU_AVX2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return GDN_CPU_AVX2;
 #else

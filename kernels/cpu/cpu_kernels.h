@@ -20,27 +20,27 @@ const char *gdn_cpu_isa_name(uint32_t isa); /* "base", "avx2", "avx512" */
 
 /* ---- the gated delta rule: formulas, layouts and padding rules are in abi/gdn_op_rule.h ---- */
 typedef struct gdn_cpu_rule {
-    const void *q, *k, *v;     /* first row of head 0; heads are dense inside a row                    */
+    const void *q, *k, *v; /* first row of head 0; heads are dense inside a row                    */
     const float *gate, *beta;
     void *out;
-    const void *state;         /* f32 base, or a table of uint64_t bases                               */
-    void *state_out;           /* same form; equal to state when in place                              */
+    const void *state;                   /* f32 base, or a table of uint64_t bases                               */
+    void *state_out;                     /* same form; equal to state when in place                              */
     const int32_t *in_slots, *out_slots; /* pool form; out_slots equals in_slots when not given        */
-    const uint8_t *fresh;      /* may be NULL                                                          */
-    float *ckpt;               /* prefill; may be NULL                                                 */
-    void *hi;                  /* verify, fold: f32 base or table of uint64_t; may be NULL              */
-    float *stash;              /* woa, fold                                                            */
-    uint32_t *engaged;         /* woa, fold                                                            */
-    const uint32_t *na;        /* fold                                                                 */
-    const void *cu;            /* offsets or NULL: prefill sequences, verify rows                      */
+    const uint8_t *fresh;                /* may be NULL                                                          */
+    float *ckpt;                         /* prefill; may be NULL                                                 */
+    void *hi;                            /* verify, fold: f32 base or table of uint64_t; may be NULL              */
+    float *stash;                        /* woa, fold                                                            */
+    uint32_t *engaged;                   /* woa, fold                                                            */
+    const uint32_t *na;                  /* fold                                                                 */
+    const void *cu;                      /* offsets or NULL: prefill sequences, verify rows                      */
     uint64_t state_stride, stash_stride; /* f32 elements                                               */
-    uint32_t batch, seq_len;   /* seq_len: tokens of each uniform sequence (prefill), 1 (decode), rows (verify) */
+    uint32_t batch, seq_len;             /* seq_len: tokens of each uniform sequence (prefill), 1 (decode), rows (verify) */
     uint32_t nk, nv, k_dim, v_dim;
     uint32_t qk_stride, v_stride, gb_stride;
     uint32_t ckpt_every, hi_capacity, slab_entries;
-    uint32_t addr;             /* GDN_STATE_CONTIGUOUS, _POOL, _TABLE                                  */
-    uint32_t isa;              /* GDN_CPU_*                                                            */
-    float scale;               /* never 0                                                              */
+    uint32_t addr; /* GDN_STATE_CONTIGUOUS, _POOL, _TABLE                                  */
+    uint32_t isa;  /* GDN_CPU_*                                                            */
+    float scale;   /* never 0                                                              */
     bool f32, cu64, log_gate, tiled, v_major, l2norm;
 } gdn_cpu_rule;
 
@@ -57,8 +57,8 @@ typedef struct gdn_cpu_conv {
     void *state;                   /* may be NULL */
     const int32_t *slots, *accepted;
     const uint8_t *fresh;
-    void *out;                     /* conv1d */
-    void *out_q, *out_k, *out_v;   /* conv_fused */
+    void *out;                   /* conv1d */
+    void *out_q, *out_k, *out_v; /* conv_fused */
     const void *cu;
     uint64_t slot_stride;
     uint32_t batch, seq_len, channels, width, state_len, x_stride, out_stride;
@@ -81,7 +81,7 @@ void gdn_cpu_gates_rows(const gdn_cpu_gates *c);
 typedef struct gdn_cpu_ba {
     const void *A, *B;
     const float *A_log, *dt_bias;
-    float *gate, *beta;       /* row m at gate + m*gate_stride, beta + m*gate_stride */
+    float *gate, *beta; /* row m at gate + m*gate_stride, beta + m*gate_stride */
     uint32_t M, N, K, K_stride, gate_stride, nv, vpg, isa;
     bool f32, weight_f32;
 } gdn_cpu_ba;
@@ -99,10 +99,10 @@ void gdn_cpu_gated_rmsnorm(const gdn_cpu_norm *c);
 
 /* ---- W4A4: abi/gdn_op_w4a4.h; the projection follows the exact model of the instruction ---- */
 typedef struct gdn_cpu_w4a4 {
-    const void *A;            /* quantiser */
+    const void *A; /* quantiser */
     uint8_t *aq, *as;
     float *ag;
-    const uint8_t *bq, *bs;   /* projection */
+    const uint8_t *bq, *bs; /* projection */
     void *C;
     float scale2;
     uint32_t M, N, K, a_stride;
@@ -113,12 +113,18 @@ void gdn_cpu_w4a4_gemv(const gdn_cpu_w4a4 *c);
 
 /* ---- bf16 ---- */
 static inline float gdn_bf16_to_f32(uint16_t h) {
-    union { uint32_t u; float f; } x = { (uint32_t)h << 16 };
+    union {
+        uint32_t u;
+        float f;
+    } x = { (uint32_t)h << 16 };
     return x.f;
 }
 /* Nearest even; a NaN stays a (quiet) NaN. */
 static inline uint16_t gdn_f32_to_bf16(float f) {
-    union { float f; uint32_t u; } x = { f };
+    union {
+        float f;
+        uint32_t u;
+    } x = { f };
     if ((x.u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((x.u >> 16) | 0x40u);
     return (uint16_t)((x.u + 0x7fffu + ((x.u >> 16) & 1u)) >> 16);
 }

@@ -37,7 +37,7 @@ typedef struct token_chunk {
 } token_chunk;
 
 static const int16_t twice[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
-#define ALL_(x)                                                                                                                            \
+#define ALL_(x) \
     { x, x, x, x, x, x, x, x }
 static const v8 twice_all[16] = { ALL_(0), ALL_(1),  ALL_(2),  ALL_(3),  ALL_(4),  ALL_(6),  ALL_(8),  ALL_(12),
                                   ALL_(0), ALL_(-1), ALL_(-2), ALL_(-3), ALL_(-4), ALL_(-6), ALL_(-8), ALL_(-12) };

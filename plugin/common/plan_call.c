@@ -33,8 +33,7 @@ gdn_status gdn__asked_counts(const gdn__shape *s, uint32_t n_u32, const uint32_t
     const char *name = gdn__op_name(s->base.op);
     if (n_u32 == 0) return GDN_OK;
     if (!u32) return gdn__fail(err, GDN_E_ARG, "%s: the scalars are NULL", name);
-    if (n_u32 < c.op->n_u32)
-        return gdn__fail(err, GDN_E_ARG, "%s: %u scalars given, '%s' is missing", name, n_u32, c.op->u32[n_u32].name);
+    if (n_u32 < c.op->n_u32) return gdn__fail(err, GDN_E_ARG, "%s: %u scalars given, '%s' is missing", name, n_u32, c.op->u32[n_u32].name);
     for (uint32_t i = c.op->n_u32; i < n_u32; i++)
         if (u32[i]) return gdn__fail(err, GDN_E_ABI, "%s: scalar %u is set, only %u are known", name, i, c.op->n_u32);
     memcpy(c.u32, u32, c.op->n_u32 * sizeof *u32);
@@ -98,7 +97,8 @@ gdn_status gdn__call_unused(const gdn__shape *s, const gdn__call *c, gdn_text *e
     const optional_pointers o = optional_of(s->base.op);
     const bool conv = s->base.op == GDN_OP_CONV1D || s->base.op == GDN_OP_CONV_FUSED;
     gdn_status st = GDN_OK;
-    if (o.offsets && !(conv ? s->conv.offsets : s->rule.offsets)) st = none_of(c, o.offsets, "the plan's offsets are GDN_OFFSETS_NONE", err);
+    if (o.offsets && !(conv ? s->conv.offsets : s->rule.offsets))
+        st = none_of(c, o.offsets, "the plan's offsets are GDN_OFFSETS_NONE", err);
     if (!st && o.slots && s->rule.state_addr != GDN_STATE_POOL) st = none_of(c, o.slots, "the plan's states are not GDN_STATE_POOL", err);
     if (!st && o.ckpt && !s->rule.ckpt_every) st = none_of(c, o.ckpt, "the plan's ckpt_every is 0", err);
     return st;

@@ -79,26 +79,26 @@ enum { GDN_BA_GUARD_MAP(GDN__GUARD_ENUM) GDN_BA_TWIN };
 enum { GDN_WOA_GUARD_MAP(GDN__GUARD_ENUM) GDN_WOA_TAKEN };
 enum { GDN_W4A4_GUARD_MAP(GDN__GUARD_ENUM) GDN_W4A4_TAKEN };
 /* Guards of the rule operations on targets whose kernels have fixed sizes. */
-#define GDN__RULE_GUARD_MAP(X)                                                                                                             \
-    X(GDN__RULE_DIMS, "k_dim and v_dim are not 64/64 or 128/128")                                                                          \
-    X(GDN__RULE_STATE_TYPE, "state is not f32")                                                                                            \
-    X(GDN__RULE_ROWS_ZERO, "rows is 0")                                                                                                    \
+#define GDN__RULE_GUARD_MAP(X)                                    \
+    X(GDN__RULE_DIMS, "k_dim and v_dim are not 64/64 or 128/128") \
+    X(GDN__RULE_STATE_TYPE, "state is not f32")                   \
+    X(GDN__RULE_ROWS_ZERO, "rows is 0")                           \
     X(GDN__RULE_ROWS_MANY, "rows is above 16")
 enum { GDN__RULE_GUARD_MAP(GDN__GUARD_ENUM) GDN__RULE_TAKEN };
 /* Guards of the tensor-core spine (prefill). */
-#define GDN__TC_GUARD_MAP(X)                                                                                                               \
-    X(GDN__TC_NOT_REQUESTED, "not requested")                                                                                              \
-    X(GDN__TC_KERNEL_ABSENT, "kernel absent from this image (kernels/hopper only)")                                                        \
-    X(GDN__TC_DIMS, "k_dim, v_dim or chunk is not 128/128/64")                                                                             \
+#define GDN__TC_GUARD_MAP(X)                                                        \
+    X(GDN__TC_NOT_REQUESTED, "not requested")                                       \
+    X(GDN__TC_KERNEL_ABSENT, "kernel absent from this image (kernels/hopper only)") \
+    X(GDN__TC_DIMS, "k_dim, v_dim or chunk is not 128/128/64")                      \
     X(GDN__TC_STRIDE, "qk_stride is not a multiple of 8 (16-byte K loads)")
 enum { GDN__TC_GUARD_MAP(GDN__GUARD_ENUM) GDN__TC_TAKEN };
 
 /* Guards of the tensor-core route of the b/a projection. */
-#define GDN__BA_TC_GUARD_MAP(X)                                                                                                            \
-    X(GDN__BA_TC_NOT_REQUESTED, "not requested")                                                                                           \
-    X(GDN__BA_TC_KERNEL_ABSENT, "kernel absent from this image (sm_90a only)")                                                             \
-    X(GDN__BA_TC_N_BIG, "N is above 128")                                                                                                  \
-    X(GDN__BA_TC_K_TILE, "K is not a multiple of 64 (the K tile)")                                                                         \
+#define GDN__BA_TC_GUARD_MAP(X)                                                \
+    X(GDN__BA_TC_NOT_REQUESTED, "not requested")                               \
+    X(GDN__BA_TC_KERNEL_ABSENT, "kernel absent from this image (sm_90a only)") \
+    X(GDN__BA_TC_N_BIG, "N is above 128")                                      \
+    X(GDN__BA_TC_K_TILE, "K is not a multiple of 64 (the K tile)")             \
     X(GDN__BA_TC_FEW_ROWS, "too few rows: the other kernels are done earlier")
 enum { GDN__BA_TC_GUARD_MAP(GDN__GUARD_ENUM) GDN__BA_TC_TAKEN };
 

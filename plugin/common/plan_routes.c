@@ -11,10 +11,10 @@ uint32_t gdn__scalar_spine(const char *pipe, const char *vtile) {
 }
 
 #define TEXT_(ID, text) [ID] = text,
-#define TEXTS_(name, MAP, end)                                                                                                             \
-    const char *name(uint32_t guard) {                                                                                                     \
-        static const char *const texts[] = { MAP(TEXT_) };                                                                                 \
-        return guard < (end) ? texts[guard] : NULL;                                                                                        \
+#define TEXTS_(name, MAP, end)                             \
+    const char *name(uint32_t guard) {                     \
+        static const char *const texts[] = { MAP(TEXT_) }; \
+        return guard < (end) ? texts[guard] : NULL;        \
     }
 TEXTS_(gdn__ba_guard_text, GDN_BA_GUARD_MAP, GDN_BA_TWIN)
 TEXTS_(gdn__woa_guard_text, GDN_WOA_GUARD_MAP, GDN_WOA_TAKEN)

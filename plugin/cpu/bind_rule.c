@@ -8,8 +8,8 @@ typedef struct rule_order {
 
 #define P(op, name) GDN_##op##_P_##name + 1
 #define U(op, name) GDN_##op##_U_##name + 1
-#define ROWS(op)                                                                                                                           \
-    .q = P(op, QUERY), .k = P(op, KEY), .v = P(op, VALUE), .gate = P(op, GATE), .beta = P(op, BETA), .out = P(op, OUTPUT),                 \
+#define ROWS(op)                                                                                                           \
+    .q = P(op, QUERY), .k = P(op, KEY), .v = P(op, VALUE), .gate = P(op, GATE), .beta = P(op, BETA), .out = P(op, OUTPUT), \
     .state = P(op, STATE), .in_slots = P(op, IN_SLOTS), .fresh = P(op, FRESH), .batch = U(op, BATCH)
 #define OUT_STATE(op) .state_out = P(op, STATE_OUT), .out_slots = P(op, OUT_SLOTS)
 

@@ -6,23 +6,23 @@
 #include <unistd.h>
 
 /* X(OP, name): operations whose code exists once per instruction set, and those with one form. */
-#define CPU_BY_ISA(X)                                                                                                                      \
-    X(CONV1D, "causal_conv1d")                                                                                                             \
-    X(CONV_FUSED, "conv_silu_split_l2norm")                                                                                                \
-    X(BA_GATES, "ba_gates")                                                                                                                \
-    X(BA_GEMV, "ba_gemv")                                                                                                                  \
-    X(PREFILL, "prefill")                                                                                                                  \
-    X(DECODE, "decode")                                                                                                                    \
-    X(VERIFY, "verify")                                                                                                                    \
-    X(VERIFY_WOA, "verify_woa")                                                                                                            \
-    X(FOLD, "fold")                                                                                                                        \
+#define CPU_BY_ISA(X)                       \
+    X(CONV1D, "causal_conv1d")              \
+    X(CONV_FUSED, "conv_silu_split_l2norm") \
+    X(BA_GATES, "ba_gates")                 \
+    X(BA_GEMV, "ba_gemv")                   \
+    X(PREFILL, "prefill")                   \
+    X(DECODE, "decode")                     \
+    X(VERIFY, "verify")                     \
+    X(VERIFY_WOA, "verify_woa")             \
+    X(FOLD, "fold")                         \
     X(NORM, "gated_rmsnorm")
-#define CPU_PLAIN(X)                                                                                                                       \
-    X(GATES, "gates")                                                                                                                      \
-    X(FLAG_CLEAR, "flag_clear")                                                                                                            \
-    X(STATE_COPY, "state_copy")                                                                                                            \
-    X(STATE_ZERO, "state_zero")                                                                                                            \
-    X(W4A4_QUANT, "w4a4_quant_rows")                                                                                                       \
+#define CPU_PLAIN(X)                 \
+    X(GATES, "gates")                \
+    X(FLAG_CLEAR, "flag_clear")      \
+    X(STATE_COPY, "state_copy")      \
+    X(STATE_ZERO, "state_zero")      \
+    X(W4A4_QUANT, "w4a4_quant_rows") \
     X(W4A4_GEMV, "w4a4_gemv_mx")
 
 const char *cpu_entry(uint32_t op, uint32_t isa) {
@@ -161,8 +161,8 @@ static gdn_status give_route(const cpu_decision *d, gdn_route *out) {
     return d->status;
 }
 
-static gdn_status answer(const gdn__levers *lv, uint32_t isa, const gdn__shape *shape, uint32_t n_u32, const uint32_t *u32,
-                         gdn_route *out, gdn_text *err) {
+static gdn_status answer(const gdn__levers *lv, uint32_t isa, const gdn__shape *shape, uint32_t n_u32, const uint32_t *u32, gdn_route *out,
+                         gdn_text *err) {
     const gdn_status st = gdn__asked_counts(shape, n_u32, u32, err);
     if (st) return st;
     if (!out || out->struct_size < GDN_THROUGH(gdn_route, guard))

@@ -8,11 +8,11 @@
 #if __SIZEOF_POINTER__ == 8
 
 /* The type is compared, not only its size: a u32 that becomes an i32 is another contract. */
-#define AT(T, member, offset, type)                                                                                                        \
-    _Static_assert(offsetof(T, member) == (offset), #T "." #member " moved");                                                              \
+#define AT(T, member, offset, type)                                           \
+    _Static_assert(offsetof(T, member) == (offset), #T "." #member " moved"); \
     _Static_assert(_Generic(&((T *)0)->member, __typeof__(type) * : 1, default : 0), #T "." #member " changed its type");
-#define LAST(T, size, minor)                                                                                                               \
-    _Static_assert(sizeof(T) >= (size), #T " shrank");                                                                                     \
+#define LAST(T, size, minor)                           \
+    _Static_assert(sizeof(T) >= (size), #T " shrank"); \
     _Static_assert(GDN_ABI_MINOR > (minor) || sizeof(T) == (size), #T " grew within a minor");
 
 /* ---- 0.1 ---- */

@@ -1,5 +1,6 @@
 /* test_args.c - argument errors: every operation, each required pointer NULL, each count above its maximum (explain says so
- * too), pointers that the plan has no use for, shapes of wrong size, with unknown flags or forgotten fields. The status is an error, the text names the field, nothing is written. */
+ * too), pointers that the plan has no use for, shapes of wrong size, with unknown flags or forgotten fields. The status is an error, the
+ * text names the field, nothing is written. */
 #include "numeric.h"
 #include "target.h"
 #include <stdio.h>
@@ -18,8 +19,8 @@ typedef struct op_row {
 
 #define NAME_(ID, name, need) name,
 #define NEED_(ID, name, need) need,
-#define LISTS(OP)                                                                                                                          \
-    static const char *const OP##_ptr[] = { GDN_##OP##_PTRS(NAME_) };                                                                      \
+#define LISTS(OP)                                                     \
+    static const char *const OP##_ptr[] = { GDN_##OP##_PTRS(NAME_) }; \
     static const uint32_t OP##_need[] = { GDN_##OP##_PTRS(NEED_) }
 #define U32S(OP) static const char *const OP##_u32n[] = { GDN_##OP##_U32S(NAME_) }
 LISTS(PREFILL);
@@ -53,10 +54,10 @@ U32S(STATE_ZERO);
 U32S(W4A4_QUANT);
 U32S(W4A4_GEMV);
 
-#define RULE(op_)                                                                                                                          \
-    {                                                                                                                                      \
-        .base = SHAPE_BASE(gdn_rule_shape, op_, GDN_F32), .nk = 2, .nv = 4, .k_dim = 128, .v_dim = 128, .gate_form = GDN_GATE_LINEAR,      \
-        .state_addr = GDN_STATE_POOL, .state_type = GDN_F32, .max_tokens = 8, .max_batch = 2, .max_rows = 4, .stash_seqs = 2               \
+#define RULE(op_)                                                                                                                     \
+    {                                                                                                                                 \
+        .base = SHAPE_BASE(gdn_rule_shape, op_, GDN_F32), .nk = 2, .nv = 4, .k_dim = 128, .v_dim = 128, .gate_form = GDN_GATE_LINEAR, \
+        .state_addr = GDN_STATE_POOL, .state_type = GDN_F32, .max_tokens = 8, .max_batch = 2, .max_rows = 4, .stash_seqs = 2          \
     }
 static const gdn_rule_shape prefill = RULE(GDN_OP_PREFILL), decode = RULE(GDN_OP_DECODE), verify = RULE(GDN_OP_VERIFY),
                             woa = RULE(GDN_OP_VERIFY_WOA), fold = RULE(GDN_OP_FOLD);
@@ -103,7 +104,7 @@ static const gdn_w4a4_shape quant = { .base = SHAPE_BASE(gdn_w4a4_shape, GDN_OP_
 static const gdn_w4a4_shape w4a4 = { .base = SHAPE_BASE(gdn_w4a4_shape, GDN_OP_W4A4_GEMV, GDN_F32), .N = 16, .K = 128, .max_m = 2 };
 
 static const uint32_t two_four[] = { 2, 4 }, four_two[] = { 4, 2 }, two[] = { 2 }, scale_two[] = { 0x3f800000u, 2 };
-#define ROW(OP, shape, u32, u32n, n_u32)                                                                                                   \
+#define ROW(OP, shape, u32, u32n, n_u32) \
     { #OP, GDN_OP_##OP, GDN_##OP##_N_PTR, n_u32, &shape, sizeof shape, OP##_ptr, u32n, OP##_need, u32 }
 static const op_row rows[] = {
     ROW(PREFILL, prefill, two_four, PREFILL_u32n, 2),

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DECODE(...)                                                                                                                        \
+#define DECODE(...) \
     { .op = GDN_OP_DECODE, .addr = GDN_STATE_POOL, __VA_ARGS__ }
 
 static void B39_padded_rows_leave_live_states_alone(void **state) {

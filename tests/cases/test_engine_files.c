@@ -22,9 +22,9 @@ static void refused(tiny t, gdn_status status, const char *part) {
     assert_null(strchr(buf, '\n'));
 }
 
-#define SPOILED(...)                                                                                                                       \
-    (tiny) {                                                                                                                               \
-        .vocab = 40, .hidden = 32, .inter = 48, .layers = 2, .nk = 2, .nv = 4, .dim = 64, .width = 4, __VA_ARGS__                          \
+#define SPOILED(...)                                                                                              \
+    (tiny) {                                                                                                      \
+        .vocab = 40, .hidden = 32, .inter = 48, .layers = 2, .nk = 2, .nv = 4, .dim = 64, .width = 4, __VA_ARGS__ \
     }
 
 static void spoiled(void **state) {

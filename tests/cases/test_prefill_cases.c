@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PREFILL(...)                                                                                                                       \
+#define PREFILL(...) \
     { .op = GDN_OP_PREFILL, .addr = GDN_STATE_POOL, __VA_ARGS__ }
 
 static void B01_empty_sequence_in_a_pack(void **state) {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PREFILL(...)                                                                                                                       \
+#define PREFILL(...) \
     { .op = GDN_OP_PREFILL, .addr = GDN_STATE_POOL, __VA_ARGS__ }
 
 static bool untouched(const rule_case *c, const rc_before *b) {

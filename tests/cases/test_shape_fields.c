@@ -2,10 +2,10 @@
 #include "target.h"
 #include <string.h>
 
-#define RULE(op_)                                                                                                                          \
-    {                                                                                                                                      \
-        .base = SHAPE_BASE(gdn_rule_shape, op_, GDN_F32), .nk = 2, .nv = 4, .k_dim = 128, .v_dim = 128, .gate_form = GDN_GATE_LINEAR,      \
-        .state_addr = GDN_STATE_POOL, .state_type = GDN_F32, .max_tokens = 8, .max_batch = 2, .max_rows = 4, .stash_seqs = 2               \
+#define RULE(op_)                                                                                                                     \
+    {                                                                                                                                 \
+        .base = SHAPE_BASE(gdn_rule_shape, op_, GDN_F32), .nk = 2, .nv = 4, .k_dim = 128, .v_dim = 128, .gate_form = GDN_GATE_LINEAR, \
+        .state_addr = GDN_STATE_POOL, .state_type = GDN_F32, .max_tokens = 8, .max_batch = 2, .max_rows = 4, .stash_seqs = 2          \
     }
 static const gdn_rule_shape prefill = RULE(GDN_OP_PREFILL), decode = RULE(GDN_OP_DECODE), verify = RULE(GDN_OP_VERIFY),
                             woa = RULE(GDN_OP_VERIFY_WOA), fold = RULE(GDN_OP_FOLD);
@@ -43,7 +43,7 @@ typedef struct field_row {
     gdn_status status;
     const char *part;
 } field_row;
-#define F(type, field, value, status, part)                                                                                                \
+#define F(type, field, value, status, part) \
     { (uint32_t) offsetof(type, field), value, status, part }
 
 static void try_fields(const void *shape, uint32_t size, const field_row *f, uint32_t n) {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERIFY(...)                                                                                                                        \
+#define VERIFY(...) \
     { .op = GDN_OP_VERIFY, .addr = GDN_STATE_POOL, __VA_ARGS__ }
 
 static void make_woa(rule_case *c, uint32_t batch, const int32_t *slots) {

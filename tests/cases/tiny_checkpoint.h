@@ -22,7 +22,7 @@ typedef struct tiny {
     char dir[64];
 } tiny;
 
-#define TINY_DEFAULT                                                                                                                       \
+#define TINY_DEFAULT \
     { .vocab = 40, .hidden = 32, .inter = 48, .layers = 2, .nk = 2, .nv = 4, .dim = 64, .width = 4 }
 
 /* One file being made: header and data grow side by side. */

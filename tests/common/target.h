@@ -38,7 +38,7 @@ static inline uint64_t addr_of(const void *p) {
 }
 
 #define N_OF(a) (sizeof(a) / sizeof((a)[0]))
-#define SHAPE_BASE(T, op_, act_)                                                                                                           \
+#define SHAPE_BASE(T, op_, act_) \
     { .struct_size = (uint32_t)sizeof(T), .op = (op_), .act_type = (act_) }
 
 #endif

@@ -53,19 +53,19 @@ static int begin(const char *name) {
     const int number = ++state.calls;
     return state.fail_at && number == state.fail_at ? state.fail_with : state.sticky;
 }
-#define BEGIN(name)                                                                                                                        \
-    do {                                                                                                                                   \
-        const int answer_ = begin(name);                                                                                                   \
-        if (answer_) return answer_;                                                                                                       \
+#define BEGIN(name)                      \
+    do {                                 \
+        const int answer_ = begin(name); \
+        if (answer_) return answer_;     \
     } while (0)
 /* Calls that need a context, and calls that no capture of this thread allows unless its mode is relaxed. */
-#define NEED_CONTEXT()                                                                                                                     \
-    do {                                                                                                                                   \
-        if (!depth) return violation(201);                                                                                                 \
+#define NEED_CONTEXT()                     \
+    do {                                   \
+        if (!depth) return violation(201); \
     } while (0)
-#define NEED_RELAXED()                                                                                                                     \
-    do {                                                                                                                                   \
-        if (mode != 2) return violation(900);                                                                                              \
+#define NEED_RELAXED()                        \
+    do {                                      \
+        if (mode != 2) return violation(900); \
     } while (0)
 static int current_device(void) {
     return depth ? stack[depth - 1]->device : -1;
@@ -379,7 +379,7 @@ static int f_cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsi
 EXPORT int cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *found);
 EXPORT int cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *found) {
     typedef void (*any)(void); /* what every function pointer may become */
-#define ROW(name, since, optional)                                                                                                         \
+#define ROW(name, since, optional) \
     { #name, since, optional, (any)f_##name }
     static const struct {
         const char *name;

@@ -23,8 +23,8 @@ EXPORT fake_nvrtc *fake_nvrtc_state(void) {
     return &state;
 }
 
-#define API(name, ...)                                                                                                                     \
-    EXPORT int name(__VA_ARGS__);                                                                                                          \
+#define API(name, ...)            \
+    EXPORT int name(__VA_ARGS__); \
     EXPORT int name(__VA_ARGS__)
 
 EXPORT const char *nvrtcGetErrorString(int r);

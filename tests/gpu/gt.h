@@ -149,7 +149,7 @@ void gt_test_sanitizer(gt *t);
 /* Runs as a program of its own: --start, --lost, --plant; *rc is its exit status. false: none of these. */
 bool gt_child(int argc, char **argv, int *rc);
 
-#define GT_BASE(T, op_)                                                                                                                    \
+#define GT_BASE(T, op_) \
     { (uint32_t)sizeof(T), (op_), 0, GDN_BF16 }
 #define GT_N(a) (sizeof(a) / sizeof((a)[0]))
 

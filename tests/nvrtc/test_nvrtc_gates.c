@@ -9,7 +9,7 @@
 #include <string.h>
 
 static gate_row rows[] = {
-#define GATE(archs, module, form, entry, registers, spills, smem, sass)                                                                    \
+#define GATE(archs, module, form, entry, registers, spills, smem, sass) \
     { archs, module, form, entry, registers, spills, smem, sass, false },
 #include "modules.def"
 #undef GATE

@@ -8,7 +8,7 @@
 #include "gdn_op_rule.h"
 #include "gdn_op_state.h"
 
-#define HEAD(type, op)                                                                                                                     \
+#define HEAD(type, op) \
     { (uint32_t)sizeof(type), (op), 0, GDN_BF16 }
 
 static inline gdn_ba_shape mock_ba(uint32_t op) {

@@ -54,9 +54,9 @@ static inline gdn_text *reason_of(reason *r) {
     return &r->text;
 }
 
-#define assert_contains(text, part)                                                                                                        \
-    do {                                                                                                                                   \
-        if (!strstr((text), (part))) fail_msg("'%s' is not in: %s", (part), (text));                                                       \
+#define assert_contains(text, part)                                                  \
+    do {                                                                             \
+        if (!strstr((text), (part))) fail_msg("'%s' is not in: %s", (part), (text)); \
     } while (0)
 
 /* ---- files in a folder of their own ---- */

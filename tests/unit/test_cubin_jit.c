@@ -64,12 +64,12 @@ static gdn_status make(const char *nvrtc, const char *more, const gdn_compile_jo
 static int compiles(void) {
     return atomic_load(&nvrtc13->compiles) + atomic_load(&nvrtc12->compiles);
 }
-#define MAKE(nvrtc, more, job, compiled)                                                                                                   \
-    do {                                                                                                                                   \
-        const int before_ = compiles();                                                                                                    \
-        reason why_;                                                                                                                       \
-        if (make(nvrtc, more, job, &why_) != GDN_OK) fail_msg("%s", why_.buf);                                                             \
-        assert_int_equal(compiles() - before_, compiled);                                                                                  \
+#define MAKE(nvrtc, more, job, compiled)                                       \
+    do {                                                                       \
+        const int before_ = compiles();                                        \
+        reason why_;                                                           \
+        if (make(nvrtc, more, job, &why_) != GDN_OK) fail_msg("%s", why_.buf); \
+        assert_int_equal(compiles() - before_, compiled);                      \
     } while (0)
 
 /* B163, B164: arch, options, headers, source and NVRTC each give a miss; a warm start opens no NVRTC. (The one line that

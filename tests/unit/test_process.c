@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 /* Children answer 0, or the line that went wrong. */
-#define CHECK(x)                                                                                                                           \
+#define CHECK(x) \
     if (!(x)) return (int)(__LINE__ & 0x7f) + 1
 static heard lines;
 static gdn *shared;

@@ -16,8 +16,8 @@ enum { COLS = VL / 2 };
 enum { AHEAD = VL == 16 ? 2 * COLS : 0 }; /* columns to ask for in advance, 8 KiB; slower vectors leave it to the hardware */
 
 /* Lane p of the result is the sum of the lanes of r[p]: each step adds neighbours s apart and keeps two vectors in one. */
-#define FOLD_BY(s)                                                                                                                         \
-    GDN_UNROLL for (int i = 0; i < VL; i += 2 * (s)) r[i] = __builtin_shufflevector(r[i], r[i + (s)], GDN_LANES_(GDN_LO_, s)) +            \
+#define FOLD_BY(s)                                                                                                              \
+    GDN_UNROLL for (int i = 0; i < VL; i += 2 * (s)) r[i] = __builtin_shufflevector(r[i], r[i + (s)], GDN_LANES_(GDN_LO_, s)) + \
                                                             __builtin_shufflevector(r[i], r[i + (s)], GDN_LANES_(GDN_HI_, s));
 GDN_INLINE vf sums(vf r[VL]) {
     FOLD_BY(1)

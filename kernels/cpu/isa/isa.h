@@ -14,8 +14,8 @@
 #include <string.h>
 
 #define GDN_ISA_CAT2(a, b) a##_##b
-#define GDN_ISA_CAT(a, b) GDN_ISA_CAT2(a, b)
-#define GDN_ISA_NAME(x) GDN_ISA_CAT(x, GDN_ISA)
+#define GDN_ISA_CAT(a, b)  GDN_ISA_CAT2(a, b)
+#define GDN_ISA_NAME(x)    GDN_ISA_CAT(x, GDN_ISA)
 
 #if defined(__AVX512F__)
 #define VL 16
@@ -31,10 +31,18 @@ typedef float vf __attribute__((vector_size(VL * 4), may_alias));
 typedef float vf_unaligned __attribute__((vector_size(VL * 4), aligned(4), may_alias));
 typedef int32_t vi __attribute__((vector_size(VL * 4), may_alias));
 
-GDN_INLINE vf vload(const float *p) { return *(const vf_unaligned *)p; }
-GDN_INLINE void vstore(float *p, vf x) { *(vf_unaligned *)p = x; }
-GDN_INLINE vf vset(float x) { return x - (vf){ 0 }; }
+GDN_INLINE vf vload(const float *p) {
+    return *(const vf_unaligned *)p;
+}
+GDN_INLINE void vstore(float *p, vf x) {
+    *(vf_unaligned *)p = x;
+}
+GDN_INLINE vf vset(float x) {
+    return x - (vf) { 0 };
+}
 /* m's lanes are 0 or -1. */
-GDN_INLINE vf vsel(vi m, vf a, vf b) { return (vf)((m & (vi)a) | (~m & (vi)b)); }
+GDN_INLINE vf vsel(vi m, vf a, vf b) {
+    return (vf)((m & (vi)a) | (~m & (vi)b));
+}
 
 #endif

@@ -87,11 +87,11 @@ GDN_INLINE void vstore_act(bool f32, void *p, uint64_t i, vf x) {
 #else
 #define GDN_LANES_(F, s) GDN_LANES4_(F, s, 0)
 #endif
-#define GDN_EXCHANGE_(s)                                                                                                                   \
-    GDN_UNROLL for (int i = 0; i < VL; i++) if (!(i & (s))) {                                                                              \
-        vf a = r[i], b = r[i + (s)];                                                                                                       \
-        r[i] = __builtin_shufflevector(a, b, GDN_LANES_(GDN_LO_, s));                                                                      \
-        r[i + (s)] = __builtin_shufflevector(a, b, GDN_LANES_(GDN_HI_, s));                                                                \
+#define GDN_EXCHANGE_(s)                                                    \
+    GDN_UNROLL for (int i = 0; i < VL; i++) if (!(i & (s))) {               \
+        vf a = r[i], b = r[i + (s)];                                        \
+        r[i] = __builtin_shufflevector(a, b, GDN_LANES_(GDN_LO_, s));       \
+        r[i + (s)] = __builtin_shufflevector(a, b, GDN_LANES_(GDN_HI_, s)); \
     }
 GDN_INLINE void vtranspose(vf r[VL]) {
     GDN_EXCHANGE_(1)

@@ -13,9 +13,9 @@ typedef struct gdn_device {
     uint32_t struct_size;
     int32_t ordinal;
     const char *name;
-    uint32_t cc_major, cc_minor;  /* compute capability; 0.0 for host memory         */
-    uint32_t sm_count;            /* 0: cannot say                                   */
-    uint32_t smem_optin;          /* bytes a block may ask for                       */
+    uint32_t cc_major, cc_minor; /* compute capability; 0.0 for host memory         */
+    uint32_t sm_count;           /* 0: cannot say                                   */
+    uint32_t smem_optin;         /* bytes a block may ask for                       */
     uint64_t memory_bytes;
 } gdn_device;
 
@@ -23,12 +23,12 @@ typedef struct gdn_device {
 typedef struct gdn_compile_job {
     uint32_t struct_size;
     uint32_t n_headers;
-    const char *name;                  /* "gated_delta_rule_fla.cu"                  */
+    const char *name; /* "gated_delta_rule_fla.cu"                  */
     const char *source;
     const char *const *header_names;
     const char *const *headers;
-    const char *const *options;        /* n_options, without the architecture        */
-    const char *arch;                  /* "sm_90a", exact: never a lower one, never PTX */
+    const char *const *options; /* n_options, without the architecture        */
+    const char *arch;           /* "sm_90a", exact: never a lower one, never PTX */
     uint32_t n_options;
     uint32_t pad_;
 } gdn_compile_job;

@@ -20,12 +20,12 @@ typedef struct gdn_norm_shape {
     uint32_t act;         /* GDN_NORM_SILU or GDN_NORM_SIGMOID; anything else is refused  */
     uint32_t weight_type; /* of w: GDN_BF16 or GDN_F32                                    */
     uint32_t max_rows;
-    float eps;            /* as in the checkpoint (1e-6); must be > 0                     */
+    float eps; /* as in the checkpoint (1e-6); must be > 0                     */
 } gdn_norm_shape;
-#define GDN_NORM_PTRS(X)            \
-    X(GDN_NORM_P_X, "x", GDN_REQ)   \
-    X(GDN_NORM_P_Z, "z", GDN_REQ)   \
-    X(GDN_NORM_P_W, "w", GDN_REQ)   \
+#define GDN_NORM_PTRS(X)          \
+    X(GDN_NORM_P_X, "x", GDN_REQ) \
+    X(GDN_NORM_P_Z, "z", GDN_REQ) \
+    X(GDN_NORM_P_W, "w", GDN_REQ) \
     X(GDN_NORM_P_OUT, "out", GDN_REQ)
 #define GDN_NORM_U32S(X) X(GDN_NORM_U_ROWS, "rows", GDN_REQ)
 enum { GDN_NORM_PTRS(GDN_ORDER_) GDN_NORM_N_PTR };

@@ -36,36 +36,36 @@
 
 #include "gdn_ops.h"
 
-enum { GDN_GATE_LINEAR = 1, GDN_GATE_LOG = 2 };              /* gate_form, no default                             */
-enum { GDN_HEADS_GROUPED = 0, GDN_HEADS_TILED = 1 };         /* key head of value head h: h/(nv/nk), or h % nk    */
-enum { GDN_STATE_K_MAJOR = 0, GDN_STATE_V_MAJOR = 1 };       /* [K][V] with V fastest, or [V][K] with K fastest   */
+enum { GDN_GATE_LINEAR = 1, GDN_GATE_LOG = 2 };        /* gate_form, no default                             */
+enum { GDN_HEADS_GROUPED = 0, GDN_HEADS_TILED = 1 };   /* key head of value head h: h/(nv/nk), or h % nk    */
+enum { GDN_STATE_K_MAJOR = 0, GDN_STATE_V_MAJOR = 1 }; /* [K][V] with V fastest, or [V][K] with K fastest   */
 enum { GDN_STATE_CONTIGUOUS = 0, GDN_STATE_POOL = 1, GDN_STATE_TABLE = 2 };
 enum { GDN_MAX_ROWS = 16, GDN_CHUNK = 64, GDN_WOA_ROWS = 4, GDN_SLAB_ENTRIES = 32 };
 
 typedef struct gdn_rule_shape {
     gdn_shape base;
-    uint32_t nk, nv;         /* key heads, value heads; nv % nk must be 0                                        */
-    uint32_t k_dim, v_dim;   /* equal; 64 or 128 (verify_woa: 128)                                               */
+    uint32_t nk, nv;                         /* key heads, value heads; nv % nk must be 0                                        */
+    uint32_t k_dim, v_dim;                   /* equal; 64 or 128 (verify_woa: 128)                                               */
     uint32_t qk_stride, v_stride, gb_stride; /* elements from token to token; 0 = dense rows (gb: 2*nv)          */
-    uint32_t gate_form;      /* GDN_GATE_LINEAR or GDN_GATE_LOG                                                  */
-    uint32_t head_map;       /* GDN_HEADS_*                                                                      */
-    uint32_t state_layout;   /* GDN_STATE_*_MAJOR                                                                */
-    uint32_t state_addr;     /* GDN_STATE_CONTIGUOUS, _POOL, _TABLE                                              */
-    uint32_t state_type;     /* GDN_F32; others are refused by name                                              */
-    uint32_t offsets;        /* GDN_OFFSETS_* of cu_seqlens (prefill) or cu_rows (verify, fold)                  */
-    uint32_t max_tokens;     /* prefill: tokens of all sequences together                                        */
-    uint32_t max_batch;      /* sequences of a launch                                                            */
-    uint32_t max_rows;       /* verify: rows a sequence, 1..16; verify_woa and fold: of the verify that ran       */
-    uint32_t ckpt_every;     /* prefill: 0 none, else a multiple of 64: see below                                */
-    uint32_t hi_capacity;    /* verify, fold: states a sequence has room for in `hi`; 0 = max_rows - 1           */
-    uint32_t slab_entries;   /* TABLE: entries of a slab of pointers; 0 = 32; at least max_batch                 */
-    uint32_t stash_seqs;     /* verify_woa, fold: sequences the stash holds; 0 = none is bound                   */
-    uint32_t layers;         /* how many layers use the plan; only counts log lines; 0 = 1                       */
-    float scale;             /* output scale; 0 = 1/sqrt(k_dim)                                                  */
-    uint64_t state_stride;   /* POOL: elements from slot to slot; 0 = nv*k_dim*v_dim                             */
-    uint64_t num_slots;      /* POOL: slots that exist, for GDN_PLAN_CHECKED; 0 = unknown, not checked           */
-    uint64_t stash_stride;   /* f32 elements a sequence; 0 = 4*(nv*v_dim + nv + nk*k_dim)                        */
-    uint64_t max_workspace;  /* bytes the plan may ask for; 0 = 1 GiB                                            */
+    uint32_t gate_form;                      /* GDN_GATE_LINEAR or GDN_GATE_LOG                                                  */
+    uint32_t head_map;                       /* GDN_HEADS_*                                                                      */
+    uint32_t state_layout;                   /* GDN_STATE_*_MAJOR                                                                */
+    uint32_t state_addr;                     /* GDN_STATE_CONTIGUOUS, _POOL, _TABLE                                              */
+    uint32_t state_type;                     /* GDN_F32; others are refused by name                                              */
+    uint32_t offsets;                        /* GDN_OFFSETS_* of cu_seqlens (prefill) or cu_rows (verify, fold)                  */
+    uint32_t max_tokens;                     /* prefill: tokens of all sequences together                                        */
+    uint32_t max_batch;                      /* sequences of a launch                                                            */
+    uint32_t max_rows;                       /* verify: rows a sequence, 1..16; verify_woa and fold: of the verify that ran       */
+    uint32_t ckpt_every;                     /* prefill: 0 none, else a multiple of 64: see below                                */
+    uint32_t hi_capacity;                    /* verify, fold: states a sequence has room for in `hi`; 0 = max_rows - 1           */
+    uint32_t slab_entries;                   /* TABLE: entries of a slab of pointers; 0 = 32; at least max_batch                 */
+    uint32_t stash_seqs;                     /* verify_woa, fold: sequences the stash holds; 0 = none is bound                   */
+    uint32_t layers;                         /* how many layers use the plan; only counts log lines; 0 = 1                       */
+    float scale;                             /* output scale; 0 = 1/sqrt(k_dim)                                                  */
+    uint64_t state_stride;                   /* POOL: elements from slot to slot; 0 = nv*k_dim*v_dim                             */
+    uint64_t num_slots;                      /* POOL: slots that exist, for GDN_PLAN_CHECKED; 0 = unknown, not checked           */
+    uint64_t stash_stride;                   /* f32 elements a sequence; 0 = 4*(nv*v_dim + nv + nk*k_dim)                        */
+    uint64_t max_workspace;                  /* bytes the plan may ask for; 0 = 1 GiB                                            */
 } gdn_rule_shape;
 
 /* ---- prefill: whole sequences, T tokens each ------------------------------------------------------------------------
@@ -73,23 +73,23 @@ typedef struct gdn_rule_shape {
  * ckpt + (n_b + j)*nv*k_dim*v_dim with n_b = the sum over earlier sequences of floor(len/ckpt_every). Padding sequences
  * keep their place and are not written. A prefill cut at a multiple of 64 tokens and carried on from the state gives
  * the same bytes as one call, and a sequence's bytes do not depend on what else is in the batch. */
-#define GDN_PREFILL_PTRS(X)                                                              \
-    X(GDN_PREFILL_P_QUERY, "query", GDN_REQ)                                             \
-    X(GDN_PREFILL_P_KEY, "key", GDN_REQ)                                                 \
-    X(GDN_PREFILL_P_VALUE, "value", GDN_REQ)                                             \
-    X(GDN_PREFILL_P_GATE, "gate", GDN_REQ)               /* f32 */                       \
-    X(GDN_PREFILL_P_BETA, "beta", GDN_REQ)               /* f32 */                       \
-    X(GDN_PREFILL_P_STATE, "h_state", GDN_REQ)           /* f32, or the table */         \
-    X(GDN_PREFILL_P_OUTPUT, "output", GDN_REQ)                                           \
-    X(GDN_PREFILL_P_CU_SEQLENS, "cu_seqlens", GDN_OPT)   /* required unless OFFSETS_NONE */ \
-    X(GDN_PREFILL_P_STATE_OUT, "h_state_out", GDN_OPT)                                   \
-    X(GDN_PREFILL_P_IN_SLOTS, "in_tab", GDN_OPT)         /* int32; required by POOL */   \
-    X(GDN_PREFILL_P_OUT_SLOTS, "out_tab", GDN_OPT)       /* int32; NULL = in_tab */      \
-    X(GDN_PREFILL_P_FRESH, "fresh", GDN_OPT)             /* u8 a sequence */             \
-    X(GDN_PREFILL_P_CKPT, "ckpt", GDN_OPT)               /* f32; required by ckpt_every */ \
-    X(GDN_PREFILL_P_WORKSPACE, "workspace", GDN_OPT)     /* explain says how many bytes */
-#define GDN_PREFILL_U32S(X)                                                              \
-    X(GDN_PREFILL_U_BATCH, "batch", GDN_REQ)                                             \
+#define GDN_PREFILL_PTRS(X)                                                               \
+    X(GDN_PREFILL_P_QUERY, "query", GDN_REQ)                                              \
+    X(GDN_PREFILL_P_KEY, "key", GDN_REQ)                                                  \
+    X(GDN_PREFILL_P_VALUE, "value", GDN_REQ)                                              \
+    X(GDN_PREFILL_P_GATE, "gate", GDN_REQ)     /* f32 */                                  \
+    X(GDN_PREFILL_P_BETA, "beta", GDN_REQ)     /* f32 */                                  \
+    X(GDN_PREFILL_P_STATE, "h_state", GDN_REQ) /* f32, or the table */                    \
+    X(GDN_PREFILL_P_OUTPUT, "output", GDN_REQ)                                            \
+    X(GDN_PREFILL_P_CU_SEQLENS, "cu_seqlens", GDN_OPT) /* required unless OFFSETS_NONE */ \
+    X(GDN_PREFILL_P_STATE_OUT, "h_state_out", GDN_OPT)                                    \
+    X(GDN_PREFILL_P_IN_SLOTS, "in_tab", GDN_OPT)     /* int32; required by POOL */        \
+    X(GDN_PREFILL_P_OUT_SLOTS, "out_tab", GDN_OPT)   /* int32; NULL = in_tab */           \
+    X(GDN_PREFILL_P_FRESH, "fresh", GDN_OPT)         /* u8 a sequence */                  \
+    X(GDN_PREFILL_P_CKPT, "ckpt", GDN_OPT)           /* f32; required by ckpt_every */    \
+    X(GDN_PREFILL_P_WORKSPACE, "workspace", GDN_OPT) /* explain says how many bytes */
+#define GDN_PREFILL_U32S(X)                  \
+    X(GDN_PREFILL_U_BATCH, "batch", GDN_REQ) \
     X(GDN_PREFILL_U_SEQ_LEN, "seq_len", GDN_REQ) /* uniform: tokens of each; packed: the longest, 0 = not known */
 enum { GDN_PREFILL_PTRS(GDN_ORDER_) GDN_PREFILL_N_PTR };
 enum { GDN_PREFILL_U32S(GDN_ORDER_) GDN_PREFILL_N_U32 };
@@ -97,18 +97,18 @@ enum { GDN_PREFILL_U32S(GDN_ORDER_) GDN_PREFILL_N_U32 };
 /* ---- decode: one token a sequence, row b ----------------------------------------------------------------------------
  * Sums over k run in groups of four: the four products added left to right, the group sum added to the accumulator;
  * no product is contracted into an FMA (K-major states). */
-#define GDN_DECODE_PTRS(X)                           \
-    X(GDN_DECODE_P_STATE, "h_state", GDN_REQ)        \
-    X(GDN_DECODE_P_QUERY, "query", GDN_REQ)          \
-    X(GDN_DECODE_P_KEY, "key", GDN_REQ)              \
-    X(GDN_DECODE_P_VALUE, "value", GDN_REQ)          \
-    X(GDN_DECODE_P_GATE, "gate", GDN_REQ)            \
-    X(GDN_DECODE_P_BETA, "beta", GDN_REQ)            \
-    X(GDN_DECODE_P_OUTPUT, "output", GDN_REQ)        \
+#define GDN_DECODE_PTRS(X)                            \
+    X(GDN_DECODE_P_STATE, "h_state", GDN_REQ)         \
+    X(GDN_DECODE_P_QUERY, "query", GDN_REQ)           \
+    X(GDN_DECODE_P_KEY, "key", GDN_REQ)               \
+    X(GDN_DECODE_P_VALUE, "value", GDN_REQ)           \
+    X(GDN_DECODE_P_GATE, "gate", GDN_REQ)             \
+    X(GDN_DECODE_P_BETA, "beta", GDN_REQ)             \
+    X(GDN_DECODE_P_OUTPUT, "output", GDN_REQ)         \
     X(GDN_DECODE_P_STATE_OUT, "h_state_out", GDN_OPT) \
-    X(GDN_DECODE_P_IN_SLOTS, "in_tab", GDN_OPT)      \
-    X(GDN_DECODE_P_OUT_SLOTS, "out_tab", GDN_OPT)    \
-    X(GDN_DECODE_P_FRESH, "fresh", GDN_OPT)          \
+    X(GDN_DECODE_P_IN_SLOTS, "in_tab", GDN_OPT)       \
+    X(GDN_DECODE_P_OUT_SLOTS, "out_tab", GDN_OPT)     \
+    X(GDN_DECODE_P_FRESH, "fresh", GDN_OPT)           \
     X(GDN_DECODE_P_WORKSPACE, "workspace", GDN_OPT)
 #define GDN_DECODE_U32S(X) X(GDN_DECODE_U_BATCH, "batch", GDN_REQ)
 enum { GDN_DECODE_PTRS(GDN_ORDER_) GDN_DECODE_N_PTR };
@@ -123,23 +123,23 @@ enum { GDN_DECODE_U32S(GDN_ORDER_) GDN_DECODE_N_U32 };
  * TABLE: hi is a table of base pointers, entry t*slab_entries + b (slab 1 of the engine's tables; slab 0 holds the states).
  * NULL hi: no states are kept. Accepting na rows means S := hi[na-1] for na < rows, S as written for na == rows.
  * The CONTIGUOUS form is legal only at batch 1 (GDN_E_ARG): use POOL or TABLE for batches. Rows 0, or above 16, are refused. */
-#define GDN_VERIFY_PTRS(X)                                                     \
-    X(GDN_VERIFY_P_STATE, "h", GDN_REQ)                                        \
-    X(GDN_VERIFY_P_QUERY, "q", GDN_REQ)                                        \
-    X(GDN_VERIFY_P_KEY, "k", GDN_REQ)                                          \
-    X(GDN_VERIFY_P_VALUE, "v", GDN_REQ)                                        \
-    X(GDN_VERIFY_P_GATE, "gate", GDN_REQ)                                      \
-    X(GDN_VERIFY_P_BETA, "beta", GDN_REQ)                                      \
-    X(GDN_VERIFY_P_OUTPUT, "out", GDN_REQ)                                     \
-    X(GDN_VERIFY_P_HI, "hi", GDN_OPT)                                          \
+#define GDN_VERIFY_PTRS(X)                                                         \
+    X(GDN_VERIFY_P_STATE, "h", GDN_REQ)                                            \
+    X(GDN_VERIFY_P_QUERY, "q", GDN_REQ)                                            \
+    X(GDN_VERIFY_P_KEY, "k", GDN_REQ)                                              \
+    X(GDN_VERIFY_P_VALUE, "v", GDN_REQ)                                            \
+    X(GDN_VERIFY_P_GATE, "gate", GDN_REQ)                                          \
+    X(GDN_VERIFY_P_BETA, "beta", GDN_REQ)                                          \
+    X(GDN_VERIFY_P_OUTPUT, "out", GDN_REQ)                                         \
+    X(GDN_VERIFY_P_HI, "hi", GDN_OPT)                                              \
     X(GDN_VERIFY_P_CU_ROWS, "cu_rows", GDN_OPT) /* required unless OFFSETS_NONE */ \
-    X(GDN_VERIFY_P_STATE_OUT, "h_out", GDN_OPT)                                \
-    X(GDN_VERIFY_P_IN_SLOTS, "in_tab", GDN_OPT)                                \
-    X(GDN_VERIFY_P_OUT_SLOTS, "out_tab", GDN_OPT)                              \
-    X(GDN_VERIFY_P_FRESH, "fresh", GDN_OPT)                                    \
+    X(GDN_VERIFY_P_STATE_OUT, "h_out", GDN_OPT)                                    \
+    X(GDN_VERIFY_P_IN_SLOTS, "in_tab", GDN_OPT)                                    \
+    X(GDN_VERIFY_P_OUT_SLOTS, "out_tab", GDN_OPT)                                  \
+    X(GDN_VERIFY_P_FRESH, "fresh", GDN_OPT)                                        \
     X(GDN_VERIFY_P_WORKSPACE, "workspace", GDN_OPT)
-#define GDN_VERIFY_U32S(X)                     \
-    X(GDN_VERIFY_U_ROWS, "rows", GDN_REQ)      \
+#define GDN_VERIFY_U32S(X)                \
+    X(GDN_VERIFY_U_ROWS, "rows", GDN_REQ) \
     X(GDN_VERIFY_U_BATCH, "batch", GDN_REQ)
 enum { GDN_VERIFY_PTRS(GDN_ORDER_) GDN_VERIFY_N_PTR };
 enum { GDN_VERIFY_U32S(GDN_ORDER_) GDN_VERIFY_N_U32 };
@@ -149,33 +149,33 @@ enum { GDN_VERIFY_U32S(GDN_ORDER_) GDN_VERIFY_N_U32 };
  * and sets *engaged (u32) to 1. Padding rows zero their output and stash nothing. Launch order of a batched verify:
  * flag_clear, verify_woa (or verify, when it is refused), then fold with the accepted counts.
  * A plan is refused (GDN_REFUSED, the first guard of GDN_WOA_GUARD_MAP that fires) when it cannot be deferred. */
-#define GDN_VERIFY_WOA_PTRS(X)                      \
-    X(GDN_VERIFY_WOA_P_STATE, "h_table", GDN_REQ)   \
-    X(GDN_VERIFY_WOA_P_QUERY, "query", GDN_REQ)     \
-    X(GDN_VERIFY_WOA_P_KEY, "key", GDN_REQ)         \
-    X(GDN_VERIFY_WOA_P_VALUE, "value", GDN_REQ)     \
-    X(GDN_VERIFY_WOA_P_GATE, "gate", GDN_REQ)       \
-    X(GDN_VERIFY_WOA_P_BETA, "beta", GDN_REQ)       \
-    X(GDN_VERIFY_WOA_P_OUTPUT, "output", GDN_REQ)   \
-    X(GDN_VERIFY_WOA_P_STASH, "stash", GDN_REQ)     \
+#define GDN_VERIFY_WOA_PTRS(X)                        \
+    X(GDN_VERIFY_WOA_P_STATE, "h_table", GDN_REQ)     \
+    X(GDN_VERIFY_WOA_P_QUERY, "query", GDN_REQ)       \
+    X(GDN_VERIFY_WOA_P_KEY, "key", GDN_REQ)           \
+    X(GDN_VERIFY_WOA_P_VALUE, "value", GDN_REQ)       \
+    X(GDN_VERIFY_WOA_P_GATE, "gate", GDN_REQ)         \
+    X(GDN_VERIFY_WOA_P_BETA, "beta", GDN_REQ)         \
+    X(GDN_VERIFY_WOA_P_OUTPUT, "output", GDN_REQ)     \
+    X(GDN_VERIFY_WOA_P_STASH, "stash", GDN_REQ)       \
     X(GDN_VERIFY_WOA_P_FLAG, "engaged_flag", GDN_REQ) \
-    X(GDN_VERIFY_WOA_P_IN_SLOTS, "in_tab", GDN_OPT) \
-    X(GDN_VERIFY_WOA_P_FRESH, "fresh", GDN_OPT)     \
+    X(GDN_VERIFY_WOA_P_IN_SLOTS, "in_tab", GDN_OPT)   \
+    X(GDN_VERIFY_WOA_P_FRESH, "fresh", GDN_OPT)       \
     X(GDN_VERIFY_WOA_P_WORKSPACE, "workspace", GDN_OPT)
-#define GDN_VERIFY_WOA_U32S(X)                 \
-    X(GDN_VERIFY_WOA_U_ROWS, "rows", GDN_REQ)  \
+#define GDN_VERIFY_WOA_U32S(X)                \
+    X(GDN_VERIFY_WOA_U_ROWS, "rows", GDN_REQ) \
     X(GDN_VERIFY_WOA_U_BATCH, "batch", GDN_REQ)
 enum { GDN_VERIFY_WOA_PTRS(GDN_ORDER_) GDN_VERIFY_WOA_N_PTR };
 enum { GDN_VERIFY_WOA_U32S(GDN_ORDER_) GDN_VERIFY_WOA_N_U32 };
 
 /* First match wins; the texts are the contract. */
-#define GDN_WOA_GUARD_MAP(X)                                             \
-    X(GDN_WOA_NOT_REQUESTED, "not requested")                            \
-    X(GDN_WOA_ROWS_NOT_4, "rows is not 4")                               \
-    X(GDN_WOA_STATE_TYPE, "state is not f32")                            \
-    X(GDN_WOA_DIMS, "k_dim or v_dim is not 128")                         \
-    X(GDN_WOA_KERNEL_ABSENT, "kernel absent from this image")            \
-    X(GDN_WOA_NO_STASH, "no stash is bound")                             \
+#define GDN_WOA_GUARD_MAP(X)                                  \
+    X(GDN_WOA_NOT_REQUESTED, "not requested")                 \
+    X(GDN_WOA_ROWS_NOT_4, "rows is not 4")                    \
+    X(GDN_WOA_STATE_TYPE, "state is not f32")                 \
+    X(GDN_WOA_DIMS, "k_dim or v_dim is not 128")              \
+    X(GDN_WOA_KERNEL_ABSENT, "kernel absent from this image") \
+    X(GDN_WOA_NO_STASH, "no stash is bound")                  \
     X(GDN_WOA_STASH_SMALL, "batch does not fit the stash")
 #define GDN_WOA_NULL_TEXT "gdn_decode_wy4_woa: null table/stash/flag"
 
@@ -184,17 +184,17 @@ enum { GDN_VERIFY_WOA_U32S(GDN_ORDER_) GDN_VERIFY_WOA_N_U32 };
  * bytes of verify's states; fresh sequences start from zero. Not engaged: na < k_rows copies hi[na-1] to S, na >= k_rows
  * nothing (verify wrote it). na above k_rows counts as k_rows. With cu_rows a sequence's own number of rows stands for k_rows.
  * The flag is not cleared. */
-#define GDN_FOLD_PTRS(X)                          \
-    X(GDN_FOLD_P_STATE, "h_table", GDN_REQ)       \
-    X(GDN_FOLD_P_STASH, "stash", GDN_OPT)         \
-    X(GDN_FOLD_P_NA, "na_tab", GDN_REQ)           /* u32 a sequence */ \
-    X(GDN_FOLD_P_HI, "hi_tables", GDN_OPT)        \
-    X(GDN_FOLD_P_FLAG, "engaged_flag", GDN_REQ)   \
-    X(GDN_FOLD_P_IN_SLOTS, "in_tab", GDN_OPT)     \
-    X(GDN_FOLD_P_FRESH, "fresh", GDN_OPT)         \
-    X(GDN_FOLD_P_CU_ROWS, "cu_rows", GDN_OPT)     /* of the verify that ran, when it had them (offsets) */
-#define GDN_FOLD_U32S(X)                      \
-    X(GDN_FOLD_U_K_ROWS, "k_rows", GDN_REQ)   \
+#define GDN_FOLD_PTRS(X)                                     \
+    X(GDN_FOLD_P_STATE, "h_table", GDN_REQ)                  \
+    X(GDN_FOLD_P_STASH, "stash", GDN_OPT)                    \
+    X(GDN_FOLD_P_NA, "na_tab", GDN_REQ) /* u32 a sequence */ \
+    X(GDN_FOLD_P_HI, "hi_tables", GDN_OPT)                   \
+    X(GDN_FOLD_P_FLAG, "engaged_flag", GDN_REQ)              \
+    X(GDN_FOLD_P_IN_SLOTS, "in_tab", GDN_OPT)                \
+    X(GDN_FOLD_P_FRESH, "fresh", GDN_OPT)                    \
+    X(GDN_FOLD_P_CU_ROWS, "cu_rows", GDN_OPT) /* of the verify that ran, when it had them (offsets) */
+#define GDN_FOLD_U32S(X)                    \
+    X(GDN_FOLD_U_K_ROWS, "k_rows", GDN_REQ) \
     X(GDN_FOLD_U_BATCH, "batch", GDN_REQ)
 enum { GDN_FOLD_PTRS(GDN_ORDER_) GDN_FOLD_N_PTR };
 enum { GDN_FOLD_U32S(GDN_ORDER_) GDN_FOLD_N_U32 };

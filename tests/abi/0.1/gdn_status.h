@@ -14,27 +14,27 @@
 #define GDN_HAS(p, T, m) ((p)->struct_size >= GDN_THROUGH(T, m) && (p)->m)
 
 /* X(name, value, text). Append only; a value never changes its meaning. */
-#define GDN_STATUS_MAP(X)                                                        \
-    X(GDN_OK, 0, "done")                                                         \
-    X(GDN_REFUSED, 1, "a guard declined; the route names it")                    \
-    X(GDN_ABSENT, 2, "this target does not carry it")                            \
-    X(GDN_E_ARG, -1, "invalid argument")                                         \
-    X(GDN_E_ABI, -2, "ABI version or struct size is not acceptable")             \
-    X(GDN_E_LEVER, -3, "a lever is unknown or has a value outside its grammar")  \
-    X(GDN_E_NODRIVER, -4, "libcuda.so.1 is missing, a stub, or too old")         \
-    X(GDN_E_NONVRTC, -5, "NVRTC is missing, too old, or lacks its builtins")     \
-    X(GDN_E_ARCH, -6, "the device or NVRTC does not know the architecture")      \
-    X(GDN_E_COMPILE, -7, "kernel source did not compile")                        \
-    X(GDN_E_LOAD, -8, "a plugin or a compiled image did not load")               \
-    X(GDN_E_CAPTURE, -9, "not allowed while a stream is capturing")              \
-    X(GDN_E_FORKED, -10, "the context belongs to the parent process")            \
-    X(GDN_E_NOMEM, -11, "host or device memory is exhausted")                    \
-    X(GDN_E_DRIVER, -12, "a driver call failed")                                 \
-    X(GDN_E_INTERNAL, -13, "an invariant of the plugin is broken")               \
-    X(GDN_E_CHECKED, -14, "a checked plan met a value outside its range")        \
-    X(GDN_E_CONF, -15, "a settings file is not acceptable")                      \
-    X(GDN_E_IO, -16, "a file could not be read or written")                      \
-    X(GDN_E_MODEL, -17, "a checkpoint is malformed or of an unsupported kind")   \
+#define GDN_STATUS_MAP(X)                                                       \
+    X(GDN_OK, 0, "done")                                                        \
+    X(GDN_REFUSED, 1, "a guard declined; the route names it")                   \
+    X(GDN_ABSENT, 2, "this target does not carry it")                           \
+    X(GDN_E_ARG, -1, "invalid argument")                                        \
+    X(GDN_E_ABI, -2, "ABI version or struct size is not acceptable")            \
+    X(GDN_E_LEVER, -3, "a lever is unknown or has a value outside its grammar") \
+    X(GDN_E_NODRIVER, -4, "libcuda.so.1 is missing, a stub, or too old")        \
+    X(GDN_E_NONVRTC, -5, "NVRTC is missing, too old, or lacks its builtins")    \
+    X(GDN_E_ARCH, -6, "the device or NVRTC does not know the architecture")     \
+    X(GDN_E_COMPILE, -7, "kernel source did not compile")                       \
+    X(GDN_E_LOAD, -8, "a plugin or a compiled image did not load")              \
+    X(GDN_E_CAPTURE, -9, "not allowed while a stream is capturing")             \
+    X(GDN_E_FORKED, -10, "the context belongs to the parent process")           \
+    X(GDN_E_NOMEM, -11, "host or device memory is exhausted")                   \
+    X(GDN_E_DRIVER, -12, "a driver call failed")                                \
+    X(GDN_E_INTERNAL, -13, "an invariant of the plugin is broken")              \
+    X(GDN_E_CHECKED, -14, "a checked plan met a value outside its range")       \
+    X(GDN_E_CONF, -15, "a settings file is not acceptable")                     \
+    X(GDN_E_IO, -16, "a file could not be read or written")                     \
+    X(GDN_E_MODEL, -17, "a checkpoint is malformed or of an unsupported kind")  \
     X(GDN_E_NOTARGET, -18, "no target of that name could be opened")
 
 typedef int32_t gdn_status;
