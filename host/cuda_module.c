@@ -201,6 +201,7 @@ static gdn_status modules_load(void *user, int32_t ordinal, uint32_t n, const gd
         gdn__cuda_module *m = NULL;
         gdn_text *why = err ? &err[i] : NULL;
         if (status[i] == GDN_OK) status[i] = gdn__job_read(jobs, i, &job, why);
+        if (status[i] == GDN_OK) status[i] = gdn__jit_sources(&cu->jit, &job, why);
         if (status[i] == GDN_OK) status[i] = load_or_renew(cu, s.dev, &job, &cubins[i], &m, why);
         modules[i] = m;
         if (first == GDN_OK) first = status[i];

@@ -11,7 +11,7 @@
 /* Everything of libgdn's own that is read besides the levers. */
 static const char *const own_names[] = { "GDN_TARGET",    "GDN_PLUGIN_PATH", "GDN_ADD_PLUGIN_PATH", "GDN_CONF",      "GDN_CONF_DIR",
                                          "GDN_LOG",       "GDN_KEEP_LOADED", "GDN_NVRTC",           "GDN_CACHE_DIR", "GDN_CACHE_MAX_MIB",
-                                         "GDN_CUBIN_DIR", "GDN_JIT_NOCACHE", "GDN_JIT_PRINT",       "GDN_JIT_DUMP" };
+                                         "GDN_CUBIN_DIR", "GDN_JIT_NOCACHE", "GDN_JIT_PRINT",       "GDN_JIT_DUMP",  "GDN_KERNEL_DIR" };
 enum { OWN_NAMES = sizeof own_names / sizeof *own_names };
 
 enum { MAX_KNOWN = OWN_NAMES + 2 * GDN__LEVERS, MAX_NAME = 64 };

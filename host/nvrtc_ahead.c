@@ -74,6 +74,7 @@ static gdn_status list_jobs(ahead *a, const gdn__plugin *p, gdn_text *err) {
             gdn__text_set(err, "target '%s': module %u of %u: %s", a->target, (unsigned)i, (unsigned)a->n, gdn_status_text(st));
         else
             st = gdn__job_read(a->jobs, i, &checked, err);
+        if (st == GDN_OK) st = gdn__jit_sources(&a->jit, &a->jobs[i], err);
         if (st == GDN_OK) st = gdn__cubin_key(&a->jobs[i], "", &a->keys[i]);
     }
     if (st == GDN_E_NOMEM) gdn__text_set(err, "%s", gdn_status_text(st));
@@ -239,11 +240,11 @@ gdn_status gdn_compile_ahead(const gdn_options *opt, const char *arch, const cha
     st = find_plugin(&o, env, &log, &plugin, err);
     if (st != GDN_OK) return st;
     ahead a = { .target = plugin.id.target, .arch = arch, .folder = folder, .flags = flags, .each = each, .user = user };
-    st = list_jobs(&a, &plugin, err);
-    if (st == GDN_OK) st = gdn__jit_open(&a.jit, env, &log, err);
+    st = gdn__jit_open(&a.jit, env, &log, err);
     if (st == GDN_OK) {
         a.jit.nocache = true; /* what is shipped is compiled here and now */
-        st = run(&a, err);
+        st = list_jobs(&a, &plugin, err);
+        if (st == GDN_OK) st = run(&a, err);
         gdn__jit_close(&a.jit);
     }
     drop(&a);

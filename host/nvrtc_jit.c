@@ -18,6 +18,7 @@ gdn_status gdn__jit_open(gdn__jit *j, const gdn__env *env, const gdn__log *log, 
                       .shipped = { set_or_null(env, "GDN_CUBIN_DIR"), GDN_INSTALL_DATA_DIR "/cubins" },
                       .asked = asked ? asked : "",
                       .dump = set_or_null(env, "GDN_JIT_DUMP"),
+                      .kernels = set_or_null(env, "GDN_KERNEL_DIR"),
                       .print = print && strcmp(print, "0") != 0,
                       .nocache = nocache && strcmp(nocache, "0") != 0 };
     if (pthread_mutex_init(&j->mutex, NULL) == 0) return GDN_OK;
@@ -32,6 +33,12 @@ void gdn__jit_close(gdn__jit *j) {
         free(n->data);
         free(n->why);
         free(n);
+    }
+    while (j->texts) {
+        gdn__jit_text *t = j->texts;
+        j->texts = t->next;
+        free(t->data);
+        free(t);
     }
     gdn__nvrtc_close(&j->nvrtc);
     free(j->nvrtc_why);

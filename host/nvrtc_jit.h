@@ -18,12 +18,18 @@ typedef struct gdn__jit_note { /* remembered for the life of the backend */
     size_t size;
 } gdn__jit_note;
 
+typedef struct gdn__jit_text { /* of GDN_KERNEL_DIR, given to a job */
+    struct gdn__jit_text *next;
+    void *data;
+} gdn__jit_text;
+
 typedef struct gdn__jit {
     gdn__log log;
     const gdn__env *env;
     const char *shipped[2]; /* GDN_CUBIN_DIR, <datadir>/gdn/cubins; NULL: none */
     const char *asked;      /* GDN_NVRTC or ""      */
     const char *dump;       /* GDN_JIT_DUMP or NULL */
+    const char *kernels;    /* GDN_KERNEL_DIR or NULL */
     bool print, nocache;    /* GDN_JIT_PRINT, GDN_JIT_NOCACHE */
     pthread_mutex_t mutex;  /* of all that follows  */
     bool cache_open, nvrtc_tried;
@@ -32,6 +38,7 @@ typedef struct gdn__jit {
     char *nvrtc_why;
     gdn__nvrtc nvrtc;
     gdn__jit_note *notes;
+    gdn__jit_text *texts;
 } gdn__jit;
 
 /* env must outlive it. Touches no file. */
@@ -58,6 +65,10 @@ enum { GDN__WHY_BYTES = 1 << 18 }; /* a compiler log; only what is written takes
 void gdn__hand_over(gdn_text *err, const gdn_text *why);
 /* Each line of a text as a log line. */
 void gdn__log_text(const gdn__log *log, uint32_t severity, const char *area, const char *text);
+
+/* ---- nvrtc_sources.c ---- */
+/* [any] Puts the texts that GDN_KERNEL_DIR has in place of the job's own; the others stay. They live as long as j. */
+gdn_status gdn__jit_sources(gdn__jit *j, gdn_compile_job *job, gdn_text *err);
 
 /* ---- nvrtc_jit_places.c ---- */
 /* Looks in all places that need no compiler; id "": NVRTC is not known. GDN_ABSENT: a miss. */

@@ -103,6 +103,7 @@ static uint32_t first_pass(batch *b, const gdn_compile_job *jobs, const char *id
         task *t = &b->tasks[i];
         gdn_status st = gdn__job_read(jobs, i, &t->job, t->err);
         if (st == GDN_OK && b->accept) st = b->accept(b->user, &t->job, t->err);
+        if (st == GDN_OK) st = gdn__jit_sources(b->jit, &t->job, t->err);
         if (st == GDN_OK) st = gdn__cubin_key(&t->job, "", &t->content);
         if (st != GDN_OK) {
             b->finished++;

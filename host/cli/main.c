@@ -23,7 +23,8 @@ static void usage(FILE *f) {
         "Exit codes: 0 done; 1 the answer is no; 2 wrong usage, or bad input on the command line (--set, --conf, fields, ...).\n"
         "With --json stdout is one JSON document, of a failure {\"schema\":1,\"error\":\"...\"}. Settings: gdn levers.\n"
         "Environment: GDN_TARGET, GDN_PLUGIN_PATH, GDN_ADD_PLUGIN_PATH, GDN_CONF, GDN_CONF_DIR, GDN_LOG, GDN_KEEP_LOADED,\n"
-        "  and for GPU kernels GDN_NVRTC, GDN_CACHE_DIR, GDN_CACHE_MAX_MIB, GDN_CUBIN_DIR, GDN_JIT_NOCACHE, GDN_JIT_PRINT, GDN_JIT_DUMP.\n",
+        "  and for GPU kernels GDN_NVRTC, GDN_CACHE_DIR, GDN_CACHE_MAX_MIB, GDN_CUBIN_DIR, GDN_KERNEL_DIR, GDN_JIT_NOCACHE, GDN_JIT_PRINT,\n"
+        "  GDN_JIT_DUMP.\n",
         f);
 }
 

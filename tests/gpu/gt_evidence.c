@@ -1,6 +1,6 @@
 /* gt_evidence.c - tests/gpu/evidence.json: written from a run, and read back with a check of its form.
  *
- *     { "schema": 1, "hash": of kernels/ plugin/ abi/ and host/ without engine/ (source_hash in ./dev), "target", "device", "driver",
+ *     { "schema": 1, "hash": of kernels/ plugin/ abi/ host/ (source_hash in ./dev), "target", "device", "driver",
  *       "nvrtc", "date",
  *       "results": [ { "name", "status": pass|fail|skip, "reason", "figures": {} } ],
  *       "bench": rows of bench_gpu.h, "copy_gbps", "copy_by", "memcpy_gbps", "bf16_tflops", "bf16_by", "left_out" } */

@@ -316,6 +316,43 @@ static void test_print_and_dump(void **state) {
     assert_contains(h.text, "nvrtc: nvcc -cubin -arch=sm_90a --fmad=false gates.cu");
 }
 
+static void put(const char *path, const char *text) {
+    FILE *f = fopen(path, "w");
+    if (!f || fputs(text, f) < 0 || fclose(f) != 0) fail_msg("%s was not written", path);
+}
+
+/* GDN_KERNEL_DIR: what the folder has is compiled, what it has not stays built in; each change is a new key. */
+static void test_sources_of_a_folder(void **state) {
+    (void)state;
+    static const char *const header[] = { "int x;" }, *const header_name[] = { "common/x.cuh" };
+    gdn_compile_job a = job_for("folder.cu", "k() built in", "sm_90a");
+    a.headers = header, a.header_names = header_name, a.n_headers = 1;
+    char kernels[96], sub[128], var[128], path[192];
+    (void)snprintf(kernels, sizeof kernels, "%s/kernels", folder);
+    (void)snprintf(sub, sizeof sub, "%s/hopper", kernels);
+    (void)snprintf(var, sizeof var, "GDN_KERNEL_DIR=%s", kernels);
+    MAKE(FAKE_NVRTC13, NULL, &a, 2);
+    reason why;
+    assert_int_equal(make(FAKE_NVRTC13, var, &a, &why), GDN_E_IO); /* a folder that is not there is told, not passed over */
+    assert_contains(why.buf, "GDN_KERNEL_DIR=");
+    assert_int_equal(mkdir(kernels, 0755), 0);
+    assert_int_equal(mkdir(sub, 0755), 0);
+    MAKE(FAKE_NVRTC13, var, &a, 0); /* it has nothing of this: the built-in text's code is there */
+    (void)snprintf(path, sizeof path, "%s/folder.cu", sub);
+    put(path, "k() of the folder");
+    MAKE(FAKE_NVRTC13, var, &a, 2);
+    assert_contains(h.text, "folder.cu is read from ");
+    MAKE(FAKE_NVRTC13, var, &a, 0);
+    put(path, "k() changed");
+    MAKE(FAKE_NVRTC13, var, &a, 2);
+    (void)snprintf(sub, sizeof sub, "%s/common", kernels);
+    assert_int_equal(mkdir(sub, 0755), 0);
+    (void)snprintf(path, sizeof path, "%s/x.cuh", sub);
+    put(path, "int y;");
+    MAKE(FAKE_NVRTC13, var, &a, 2);
+    MAKE(FAKE_NVRTC13, NULL, &a, 0); /* without the folder: as before */
+}
+
 /* ---- B161 ---- */
 static int process(int start_fd) {
     enum { N = 3 };
@@ -393,6 +430,6 @@ int main(void) {
     const struct CMUnitTest tests[] = { TEST(test_misses),    TEST(test_without_nvrtc), TEST(test_arch_refused),
                                         TEST(test_damage),    TEST(test_memory_only),   TEST(test_shipped),
                                         TEST(test_batch),     TEST(test_longer_jobs),   TEST(test_print_and_dump),
-                                        TEST(test_processes), TEST(test_no_lock) };
+                                        TEST(test_processes), TEST(test_no_lock),       TEST(test_sources_of_a_folder) };
     return cmocka_run_group_tests_name("test_cubin_jit", tests, NULL, NULL) != 0;
 }
