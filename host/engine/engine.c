@@ -199,8 +199,10 @@ gdn_status gdn_engine_step(gdn_engine *e, uint32_t token, float *logits, gdn_tex
     gdn_status s = ready(e, err);
     if (s == GDN_OK) s = check_tokens(e, &token, 1, err);
     if (s != GDN_OK) return s;
+    gdn__pace_begin(&e->pace[1]);
     s = forward(e, &token, 1, GDN__RUN_DECODE);
     if (s == GDN_OK && logits) s = head(e, 0, 1, logits);
+    gdn__pace_end(&e->pace[1], true);
     return s == GDN_OK ? s : lost(e, s, "decode", err);
 }
 
@@ -210,8 +212,10 @@ gdn_status gdn_engine_verify(gdn_engine *e, const uint32_t *tokens, uint32_t row
         s = gdn__engine_say(err, GDN_E_ARG, "verify of %u rows, must be 1 to %u", rows, e->max_rows);
     if (s == GDN_OK) s = check_tokens(e, tokens, rows, err);
     if (s != GDN_OK) return s;
+    gdn__pace_begin(&e->pace[rows]);
     s = forward(e, tokens, rows, GDN__RUN_VERIFY);
     if (s == GDN_OK && logits) s = head(e, 0, rows, logits);
+    gdn__pace_end(&e->pace[rows], true);
     if (s != GDN_OK) return lost(e, s, "verify", err);
     e->pending = rows;
     return GDN_OK;
@@ -223,8 +227,10 @@ gdn_status gdn_engine_accept(gdn_engine *e, uint32_t n, gdn_text *err) {
     const int32_t offset = (int32_t)n;
     gdn_status s = gdn_copy_in(e->g, NULL, e->na, &n, sizeof n);
     if (s == GDN_OK) s = gdn_copy_in(e->g, NULL, e->accepted, &offset, sizeof offset);
+    gdn__pace_begin(&e->pace[e->pending]);
     for (uint32_t i = 0; s == GDN_OK && i < e->c.layers; i++) s = gdn__layer_fold(e, &e->layers[i], e->pending);
     if (s == GDN_OK) s = gdn_sync(e->g, NULL);
+    gdn__pace_end(&e->pace[e->pending], false);
     if (s != GDN_OK) return lost(e, s, "accept", err);
     e->shifted = true;
     e->position += n;

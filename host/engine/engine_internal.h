@@ -6,6 +6,7 @@
 #include "checkpoint.h"
 #include "dense.h"
 #include "engine.h"
+#include "pace.h"
 
 enum { GDN__LOGIT_ROWS = 64 }; /* rows of logits made at a time */
 
@@ -64,6 +65,7 @@ struct gdn_engine {
     bool broken;           /* a launch failed: reset first                        */
     uint32_t pending;      /* rows of a verify that wait for accept               */
     uint64_t position;
+    gdn__pace pace[GDN_ENGINE_MAX_ROWS + 1]; /* of steps and verifies, by their rows */
 };
 
 /* weights.c */
