@@ -78,6 +78,7 @@ static int run(const cli_common *c, const golden *l, gdn *g, uint32_t dtype) {
 int cli_check_golden(const cli_common *c, const char *file, uint32_t dtype) {
     golden l;
     int rc = CLI_NO;
+    if (!*file) return cli_error(c, "--golden is empty"), CLI_USAGE;
     if (!golden_open(c, file, &l)) return CLI_NO;
     gdn *g = cli_open(c);
     if (g) rc = run(c, &l, g, dtype ? dtype : GDN_F32);

@@ -97,6 +97,10 @@ static bool parse(request *r, int argc, char **argv) {
         cli_error(&r->common, "--model is missing");
     else if (!r->prompt == !r->prompt_file)
         cli_error(&r->common, "give one of --prompt and --prompt-file");
+    else if (!*r->model || (r->prompt_file && !*r->prompt_file))
+        cli_error(&r->common, "%s is empty", *r->model ? "--prompt-file" : "--model");
+    else if (r->prompt && !*r->prompt)
+        cli_error(&r->common, "the prompt is empty");
     else
         return true;
     return false;
@@ -121,14 +125,14 @@ static int read_prompt(const request *r, uint32_t **tokens, uint64_t *n) {
     uint64_t size = r->prompt ? strlen(r->prompt) : 0;
     if (r->prompt_file && gdn__read_file(r->prompt_file, MAX_PROMPT, &file, &size, &err) != GDN_OK) {
         cli_error(&r->common, "%s", buf);
-        return CLI_USAGE;
+        return CLI_NO;
     }
     const char *bytes = file ? file : r->prompt;
     int rc = CLI_OK;
     *tokens = malloc((size_t)(size ? size : 1) * sizeof **tokens);
     if (!size) {
-        cli_error(&r->common, "the prompt is empty");
-        rc = CLI_USAGE;
+        cli_error(&r->common, "%s: the file is empty", r->prompt_file);
+        rc = CLI_NO;
     } else if (!*tokens) {
         cli_error(&r->common, "out of memory");
         rc = CLI_NO;
@@ -157,7 +161,7 @@ static bool write_token(void *user, uint32_t token) {
     return !k->failed;
 }
 
-static void on_load(void *user, const char *what, uint64_t done, uint64_t total) {
+static void on_progress(void *user, const char *what, uint64_t done, uint64_t total) {
     (void)user;
     cli_progress(what, done, total);
 }
@@ -231,7 +235,7 @@ static int write_text(const request *r, gdn *g, gdn_engine *e, const uint32_t *p
     if (s == GDN_OK) s = gdn_generate(e, prompt, n_prompt, &opt, &st, &err);
     int rc = CLI_NO;
     if (s != GDN_OK) {
-        cli_error(&r->common, "%s", buf[0] ? buf : gdn_status_text(s));
+        cli_error(&r->common, "%s: %s", r->model, buf[0] ? buf : gdn_status_text(s));
     } else if (!k.failed) { /* main says what is wrong with stdout */
         if (r->common.json)
             print_document(r, e, &info, &st, &k);
@@ -248,7 +252,7 @@ static int with_engine(const request *r, gdn *g, const uint32_t *prompt, uint64_
     char buf[600] = "";
     gdn_text err = { buf, sizeof buf, 0 };
     gdn_engine *e = NULL;
-    const gdn_engine_options opt = { .target = g, .dtype = r->dtype, .woa = r->woa, .progress = on_load };
+    const gdn_engine_options opt = { .target = g, .dtype = r->dtype, .woa = r->woa, .progress = on_progress };
     if (gdn_engine_load(r->model, &opt, &e, &err) != GDN_OK) {
         cli_error(&r->common, "%s", buf);
         return CLI_NO;

@@ -3,6 +3,7 @@
 #include "engine_text.h"
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,11 +25,21 @@ static gdn_status add_shard(gdn__checkpoint *c, const char *name, gdn_text *err)
         if (!strcmp(gdn_st_label(c->shards[i]), path)) return GDN_OK;
     if (c->n_shards == MAX_SHARDS) return gdn__engine_say(err, GDN_E_MODEL, "%s: more than %d files", c->dir, MAX_SHARDS);
     gdn_st **p = realloc(c->shards, (c->n_shards + 1) * sizeof(gdn_st *));
-    if (!p) return gdn__engine_say(err, GDN_E_NOMEM, "out of memory");
-    c->shards = p;
-    s = gdn_st_open(path, &c->shards[c->n_shards], err);
-    if (s == GDN_OK) c->n_shards++;
-    return s;
+    if (p) c->shards = p;
+    bool **u = realloc(c->used, (c->n_shards + 1) * sizeof(bool *));
+    if (u) c->used = u;
+    if (!p || !u) return gdn__engine_say(err, GDN_E_NOMEM, "out of memory");
+    gdn_st *st = NULL;
+    s = gdn_st_open(path, &st, err);
+    if (s != GDN_OK) return s;
+    bool *used = calloc((size_t)gdn_st_count(st) + 1, sizeof *used);
+    if (!used) {
+        gdn_st_close(st);
+        return gdn__engine_say(err, GDN_E_NOMEM, "out of memory");
+    }
+    c->shards[c->n_shards] = st;
+    c->used[c->n_shards++] = used;
+    return GDN_OK;
 }
 
 /* weight_map: tensor name to file name; the files must be in the folder itself. */
@@ -47,6 +58,19 @@ static gdn_status add_index(gdn__checkpoint *c, const char *path, const json_t *
     }
     if (s == GDN_OK && !c->n_shards) s = gdn__engine_say(err, GDN_E_MODEL, "%s: weight_map is empty", path);
     return s;
+}
+
+/* A tensor that is in two files would be taken from either. */
+static gdn_status check_once(const gdn__checkpoint *c, gdn_text *err) {
+    for (uint32_t i = 1; i < c->n_shards; i++)
+        for (uint64_t k = 0; k < gdn_st_count(c->shards[i]); k++) {
+            const char *name = gdn_st_at(c->shards[i], k)->name;
+            for (uint32_t j = 0; j < i; j++)
+                if (gdn_st_find(c->shards[j], name))
+                    return gdn__engine_say(err, GDN_E_MODEL, "%s: tensor '%.120s' is in another file too", gdn_st_label(c->shards[i]),
+                                           name);
+        }
+    return GDN_OK;
 }
 
 static gdn_status open_shards(gdn__checkpoint *c, gdn_text *err) {
@@ -77,6 +101,7 @@ gdn_status gdn__checkpoint_open(const char *dir, gdn__checkpoint *out, gdn_text 
     gdn_status s = c.dir ? join(path, dir, "config.json", err) : gdn__engine_say(err, GDN_E_NOMEM, "out of memory");
     if (s == GDN_OK) s = gdn_config_read(path, &c.config, err);
     if (s == GDN_OK) s = open_shards(&c, err);
+    if (s == GDN_OK) s = check_once(&c, err);
     if (s != GDN_OK) {
         gdn__checkpoint_close(&c);
         return s;
@@ -86,7 +111,11 @@ gdn_status gdn__checkpoint_open(const char *dir, gdn__checkpoint *out, gdn_text 
 }
 
 void gdn__checkpoint_close(gdn__checkpoint *c) {
-    for (uint32_t i = 0; i < c->n_shards; i++) gdn_st_close(c->shards[i]);
+    for (uint32_t i = 0; i < c->n_shards; i++) {
+        free(c->used[i]);
+        gdn_st_close(c->shards[i]);
+    }
+    free(c->used);
     free(c->shards);
     free(c->dir);
     *c = (gdn__checkpoint) { 0 };
@@ -101,13 +130,13 @@ static void shape_text(char *buf, size_t cap, uint32_t rank, const uint64_t *sha
     }
 }
 
-gdn_status gdn__checkpoint_read(const gdn__checkpoint *c, const char *name, uint32_t rank, const uint64_t *shape, float *out,
-                                gdn_text *err) {
+gdn_status gdn__checkpoint_read(gdn__checkpoint *c, const char *name, uint32_t rank, const uint64_t *shape, float *out, gdn_text *err) {
     const gdn_st_tensor *t = NULL;
     const char *label = c->dir;
     for (uint32_t i = 0; !t && i < c->n_shards; i++) {
         t = gdn_st_find(c->shards[i], name);
         if (t || c->n_shards == 1) label = gdn_st_label(c->shards[i]);
+        if (t) c->used[i][t - gdn_st_at(c->shards[i], 0)] = true;
     }
     if (!t) return gdn__engine_say(err, GDN_E_MODEL, "%s: tensor '%s' is missing", label, name);
     if (!gdn_st_is_float(t))
@@ -122,5 +151,44 @@ gdn_status gdn__checkpoint_read(const gdn__checkpoint *c, const char *name, uint
         return gdn__engine_say(err, GDN_E_MODEL, "%s: tensor '%s' has shape [%s], config.json asks for [%s]", label, name, has, want);
     }
     gdn_st_read_f32(t, 0, t->count, out);
+    for (uint64_t i = 0; i < t->count; i++)
+        if (!isfinite(out[i]))
+            return gdn__engine_say(err, GDN_E_MODEL, "%s: tensor '%s' is not finite: element %llu is %s", label, name,
+                                   (unsigned long long)i, isnan(out[i]) ? "NaN" : "infinite");
     return GDN_OK;
+}
+
+/* ---- what was not read ---- */
+
+static bool ends_with(const char *text, const char *end) {
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
+}
+
+static const gdn_st_tensor *find(const gdn__checkpoint *c, const char *name) {
+    const gdn_st_tensor *t = NULL;
+    for (uint32_t i = 0; !t && i < c->n_shards; i++) t = gdn_st_find(c->shards[i], name);
+    return t;
+}
+
+static bool same_bytes(const gdn_st_tensor *a, const gdn_st_tensor *b) {
+    return a && b && a->dtype == b->dtype && a->bytes == b->bytes && !memcmp(a->data, b->data, (size_t)a->bytes);
+}
+
+static gdn_status check_unread(const gdn__checkpoint *c, const char *label, const gdn_st_tensor *t, gdn_text *err) {
+    if (ends_with(t->name, "rotary_emb.inv_freq")) return GDN_OK;
+    if (c->config.tied && !strcmp(t->name, "lm_head.weight")) {
+        if (same_bytes(t, find(c, "model.embed_tokens.weight"))) return GDN_OK;
+        return gdn__engine_say(err, GDN_E_MODEL,
+                               "%s: tensor 'lm_head.weight' is not the embedding, as config.json's tie_word_embeddings says", label);
+    }
+    return gdn__engine_say(err, GDN_E_MODEL, "%s: tensor '%.120s' has no place in the model that config.json describes", label, t->name);
+}
+
+gdn_status gdn__checkpoint_all_read(const gdn__checkpoint *c, gdn_text *err) {
+    gdn_status s = GDN_OK;
+    for (uint32_t i = 0; s == GDN_OK && i < c->n_shards; i++)
+        for (uint64_t k = 0; s == GDN_OK && k < gdn_st_count(c->shards[i]); k++)
+            if (!c->used[i][k]) s = check_unread(c, gdn_st_label(c->shards[i]), gdn_st_at(c->shards[i], k), err);
+    return s;
 }

@@ -69,7 +69,7 @@ static gdn_status open_dense(gdn_engine *e, gdn_text *err) {
     return e->dense->open(e->g, e->act, widest, &e->dense_ctx, err);
 }
 
-static gdn_status load(gdn_engine *e, const gdn__checkpoint *ck, const gdn_engine_options *opt, gdn_text *err) {
+static gdn_status load(gdn_engine *e, gdn__checkpoint *ck, const gdn_engine_options *opt, gdn_text *err) {
     e->layers = calloc(e->c.layers, sizeof *e->layers);
     if (!e->layers) return gdn__engine_say(err, GDN_E_NOMEM, "out of memory");
     gdn_status s = open_dense(e, err);
@@ -98,6 +98,8 @@ gdn_status gdn_engine_load(const char *dir, const gdn_engine_options *opt, gdn_e
         e->segment = segment;
         e->max_rows = GDN_ENGINE_MAX_ROWS;
         e->woa = opt->woa;
+        e->progress = opt->progress;
+        e->user = opt->user;
         s = load(e, &ck, opt, err);
     } else {
         s = gdn__engine_say(err, GDN_E_NOMEM, "out of memory");
@@ -191,6 +193,7 @@ gdn_status gdn_engine_prefill(gdn_engine *e, const uint32_t *tokens, uint64_t n,
         at += rows;
         if (s == GDN_OK && logits && !all && at == n) s = head(e, rows - 1, 1, logits);
         if (s != GDN_OK) return lost(e, s, "prefill", err);
+        if (e->progress && n > e->segment) e->progress(e->user, "prompt", at, n);
     }
     return GDN_OK;
 }

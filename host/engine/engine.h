@@ -21,7 +21,7 @@ enum { GDN_ENGINE_MAX_ROWS = 4 };
 
 typedef struct gdn_engine gdn_engine;
 
-/* [load] What is being done; done == total at its end. */
+/* What is being done: "loading" in layers, "prompt" in tokens when a prefill takes several segments. done == total at its end. */
 typedef void (*gdn_engine_progress)(void *user, const char *what, uint64_t done, uint64_t total);
 
 typedef struct gdn_engine_options {
@@ -29,7 +29,7 @@ typedef struct gdn_engine_options {
     uint32_t dtype;               /* GDN_F32 or GDN_BF16; 0 = GDN_F32                                                      */
     uint32_t segment;             /* tokens of one prefill launch, a multiple of 64; 0 = 2048                              */
     bool woa;                     /* verify 4 rows by verify_woa; an error when the target refuses (lever gdn_woa = 1)     */
-    gdn_engine_progress progress; /* may be NULL */
+    gdn_engine_progress progress; /* may be NULL; called by load and prefill                                               */
     void *user;
 } gdn_engine_options;
 

@@ -51,6 +51,8 @@ struct gdn_engine {
     gdn_model_config c;
     uint32_t act, segment, max_rows;
     bool woa;
+    gdn_engine_progress progress;
+    void *user; /* of progress */
     gdn__arena mem;
     const gdn__dense *dense;
     void *dense_ctx;
@@ -69,7 +71,7 @@ struct gdn_engine {
 };
 
 /* weights.c */
-gdn_status gdn__weights_load(gdn_engine *e, const gdn__checkpoint *ck, gdn_engine_progress progress, void *user, gdn_text *err);
+gdn_status gdn__weights_load(gdn_engine *e, gdn__checkpoint *ck, gdn_engine_progress progress, void *user, gdn_text *err);
 /* Row of the checkpoint's in_proj_qkvz (per key head [q | k | v x r | z x r]) that is row `row` of Q | K | V | Z. */
 uint32_t gdn__qkvz_source_row(uint32_t nk, uint32_t nv, uint32_t dim, uint32_t row);
 /* engine_plans.c */

@@ -29,7 +29,9 @@ static gdn_status emit(writer *w, const float *logits) {
     uint32_t token = 0;
     float gap = 0;
     const gdn_status s = gdn_sampler_next(w->opt->sampler, logits, &token, &gap);
-    if (s != GDN_OK) return gdn__engine_say(w->err, s, "the logits are not numbers");
+    if (s != GDN_OK)
+        return gdn__engine_say(w->err, s, "the logits after %llu tokens are not finite: the checkpoint's values overflow",
+                               (unsigned long long)w->n);
     if (gap < w->st->least_gap) w->st->least_gap = gap;
     w->st->near_ties += gap < GDN_NEAR_TIE;
     w->text[w->n++] = token;

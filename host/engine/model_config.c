@@ -129,8 +129,18 @@ static gdn_status check_heads(const reader *r, const gdn_model_config *c) {
     return GDN_OK;
 }
 
+/* Weights that are codes and scales would otherwise fail one tensor at a time, or not at all. */
+static gdn_status check_quantization(const reader *r) {
+    const json_t *q = json_object_get(r->root, "quantization_config");
+    if (!q || json_is_null(q)) return GDN_OK;
+    const char *method = json_string_value(json_object_get(q, "quant_method"));
+    return gdn__engine_say(r->err, GDN_E_MODEL, "%s: quantization_config (%.60s) is not supported, only plain BF16, F16 or F32 weights",
+                           r->label, method ? method : "no quant_method");
+}
+
 static gdn_status read_root(const reader *r, gdn_model_config *c) {
     gdn_status s = want_text(r, "model_type", "qwen3_next");
+    if (s == GDN_OK) s = check_quantization(r);
     if (s == GDN_OK) s = want_text(r, "hidden_act", "silu");
     const struct {
         const char *key;

@@ -64,7 +64,7 @@ gdn_status gdn_sampler_next(gdn_sampler *s, const float *logits, uint32_t *token
     uint32_t best = 0;
     float second = -INFINITY;
     for (uint32_t i = 0; i < s->vocab; i++) {
-        if (isnan(logits[i])) return GDN_E_INTERNAL;
+        if (!isfinite(logits[i])) return GDN_E_INTERNAL;
         if (!i) continue;
         if (logits[i] > logits[best]) {
             second = logits[best];

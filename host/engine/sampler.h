@@ -20,7 +20,7 @@ typedef struct gdn_sampler {
 /* GDN_E_ARG for a temperature or top_p outside its range. */
 gdn_status gdn_sampler_init(gdn_sampler *s, double temperature, double top_p, uint64_t seed, uint32_t vocab, gdn_text *err);
 void gdn_sampler_free(gdn_sampler *s);
-/* GDN_E_INTERNAL when the logits hold a NaN. gap (may be NULL): best minus second best logit. */
+/* GDN_E_INTERNAL when a logit is not finite. gap (may be NULL): best minus second best logit. */
 gdn_status gdn_sampler_next(gdn_sampler *s, const float *logits, uint32_t *token, float *gap);
 
 #endif

@@ -12,7 +12,7 @@
 
 typedef struct loader {
     gdn_engine *e;
-    const gdn__checkpoint *ck;
+    gdn__checkpoint *ck;
     gdn_text *err;
     float *buf, *tmp; /* host, the largest tensor each */
     uint32_t layer;
@@ -115,7 +115,7 @@ static gdn_status load_all(loader *l, gdn_engine_progress progress, void *user) 
         s = load_layer(l, &e->layers[l->layer]);
         if (s == GDN_OK && progress) progress(user, "loading", l->layer + 1, c->layers);
     }
-    return s;
+    return s == GDN_OK ? gdn__checkpoint_all_read(l->ck, l->err) : s;
 }
 
 static uint64_t largest(const gdn_model_config *c) {
@@ -129,7 +129,7 @@ static uint64_t largest(const gdn_model_config *c) {
     return n;
 }
 
-gdn_status gdn__weights_load(gdn_engine *e, const gdn__checkpoint *ck, gdn_engine_progress progress, void *user, gdn_text *err) {
+gdn_status gdn__weights_load(gdn_engine *e, gdn__checkpoint *ck, gdn_engine_progress progress, void *user, gdn_text *err) {
     const uint64_t bytes = largest(&e->c) * sizeof(float);
     loader l = { .e = e, .ck = ck, .err = err, .buf = malloc((size_t)bytes), .tmp = malloc((size_t)bytes) };
     const gdn_status s = l.buf && l.tmp ? load_all(&l, progress, user) : gdn__engine_say(err, GDN_E_NOMEM, "out of memory");

@@ -145,6 +145,40 @@ static void segments(void **state) {
     tiny_remove(&t);
 }
 
+typedef struct told {
+    uint64_t n, done[8], total;
+    bool other;
+} told;
+
+static void tell(void *user, const char *what, uint64_t done, uint64_t total) {
+    told *t = user;
+    if (!strcmp(what, "loading")) return;
+    t->other = t->other || strcmp(what, "prompt") != 0 || t->n == N_OF(t->done);
+    if (t->other) return;
+    t->done[t->n++] = done;
+    t->total = total;
+}
+
+/* A prompt of several segments says how far it is, one of a single segment nothing. */
+static void progress_of_a_long_prompt(void **state) {
+    (void)state;
+    tiny t = TINY_DEFAULT;
+    tiny_make(&t, 31);
+    told got = { .n = 0 };
+    gdn_engine *e = NULL;
+    const gdn_engine_options opt = { .target = target(), .segment = 64, .progress = tell, .user = &got };
+    assert_int_equal(gdn_engine_load(t.dir, &opt, &e, NULL), GDN_OK);
+    assert_int_equal(gdn_engine_prefill(e, text, 64, false, NULL, NULL), GDN_OK);
+    assert_int_equal(got.n, 0);
+    assert_int_equal(gdn_engine_prefill(e, text, TOKENS, false, NULL, NULL), GDN_OK);
+    assert_false(got.other);
+    assert_int_equal(got.n, 3);
+    assert_int_equal(got.total, TOKENS);
+    assert_true(got.done[0] == 64 && got.done[1] == 128 && got.done[2] == TOKENS);
+    gdn_engine_free(e);
+    tiny_remove(&t);
+}
+
 static void misuse(void **state) {
     (void)state;
     char buf[400] = "";
@@ -208,7 +242,8 @@ int main(void) {
     rng r = { 5 };
     for (uint32_t i = 0; i < TOKENS; i++) text[i] = rng_below(&r, VOCAB);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_by_any_way), cmocka_unit_test(verify_and_accept),   cmocka_unit_test(segments),
+        cmocka_unit_test(same_by_any_way), cmocka_unit_test(verify_and_accept),
+        cmocka_unit_test(segments),        cmocka_unit_test(progress_of_a_long_prompt),
         cmocka_unit_test(misuse),          cmocka_unit_test(woa_needs_its_lever),
     };
     return cmocka_run_group_tests(tests, target_setup, target_teardown);

@@ -2,6 +2,7 @@
 #include "engine.h"
 #include "target.h"
 #include "tiny_checkpoint.h"
+#include <math.h>
 
 static gdn_status try_load(const char *dir, gdn_engine **e, char *buf, size_t cap) {
     gdn_text err = { buf, cap, 0 };
@@ -47,6 +48,8 @@ static void spoiled(void **state) {
     refused(SPOILED(.key = "layer_types", .value = "[\"linear_attention\",\"full_attention\"]"), GDN_E_MODEL,
             "config.json: layer 1 is full_attention, only linear_attention is supported");
     refused(SPOILED(.key = "num_experts", .value = "4"), GDN_E_MODEL, "config.json: layer 0 has 4 experts");
+    refused(SPOILED(.key = "quantization_config", .value = "{\"quant_method\":\"fp8\"}"), GDN_E_MODEL,
+            "config.json: quantization_config (fp8) is not supported");
     refused(SPOILED(.key = "hidden_size", .value = "\"32\""), GDN_E_MODEL, "config.json: hidden_size must be an integer, is a string");
     refused(SPOILED(.key = "vocab_size", .value = "41"), GDN_E_MODEL, "has shape [40,32], config.json asks for [41,32]");
 }
@@ -61,6 +64,80 @@ static void not_a_checkpoint(void **state) {
     assert_non_null(strstr(buf, "config.json: not a folder"));
     assert_int_equal(try_load(GDN_TEST_DATA "/golden", &e, buf, sizeof buf), GDN_E_IO);
     assert_non_null(strstr(buf, "golden/config.json: No such file"));
+}
+
+/* Whatever the model would not use is refused by name, but for derived values and a tied head's own copy. */
+static void more_than_the_model(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "linear_attn.conv1d.bias",
+        "model.layers.0.linear_attn.conv1d.bias",
+        "model.layers.0.linear_attn.in_proj_qkvz.weight_scale_inv",
+        "model.layers.0.self_attn.q_proj.weight",
+        "model.layers.0.mlp.experts.0.up_proj.weight",
+        "model.layers.2.input_layernorm.weight",
+        "model.layers.00.input_layernorm.weight",
+        "model.foo",
+        "mtp.norm.weight",
+        "embed_tokens.weight",
+        "model.rotary_emb.inv_freq.weight",
+        "",
+    };
+    for (size_t i = 0; i < N_OF(names); i++) {
+        char part[200];
+        (void)snprintf(part, sizeof part, "model.safetensors: tensor '%s' has no place in the model that config.json describes", names[i]);
+        refused(SPOILED(.extra = names[i]), GDN_E_MODEL, part);
+    }
+    refused(SPOILED(.shards = 2, .extra = "model.foo"), GDN_E_MODEL, "model-2.safetensors: tensor 'model.foo' has no place");
+    refused(SPOILED(.shards = 2, .extra = "model.embed_tokens.weight"), GDN_E_MODEL,
+            "tensor 'model.embed_tokens.weight' is in another file too");
+    refused(SPOILED(.tied = true, .extra = "lm_head.weight"), GDN_E_MODEL,
+            "tensor 'lm_head.weight' is not the embedding, as config.json's tie_word_embeddings says");
+    refused(SPOILED(.tied = true, .head_too = true, .spoil = "lm_head.weight", .spoilt = 3), GDN_E_MODEL,
+            "tensor 'lm_head.weight' is not the embedding");
+    const tiny harmless[] = {
+        SPOILED(.tied = true, .head_too = true),
+        SPOILED(.tied = true, .head_too = true, .shards = 2),
+        SPOILED(.extra = "model.rotary_emb.inv_freq"),
+        SPOILED(.extra = "model.layers.0.self_attn.rotary_emb.inv_freq"),
+    };
+    for (size_t i = 0; i < N_OF(harmless); i++) {
+        char buf[500];
+        tiny t = harmless[i];
+        gdn_engine *e = NULL;
+        tiny_make(&t, 3);
+        if (try_load(t.dir, &e, buf, sizeof buf) != GDN_OK) fail_msg("%zu: %s", i, buf);
+        gdn_engine_free(e);
+        tiny_remove(&t);
+    }
+}
+
+/* Weights that are not finite are refused where they are read, by tensor and element. */
+static void not_finite(void **state) {
+    (void)state;
+    static const char *const names[] = { "model.embed_tokens.weight",
+                                         "lm_head.weight",
+                                         "model.norm.weight",
+                                         "model.layers.0.input_layernorm.weight",
+                                         "model.layers.1.linear_attn.in_proj_qkvz.weight",
+                                         "model.layers.0.linear_attn.in_proj_ba.weight",
+                                         "model.layers.1.linear_attn.A_log",
+                                         "model.layers.0.linear_attn.dt_bias",
+                                         "model.layers.1.linear_attn.conv1d.weight",
+                                         "model.layers.0.linear_attn.norm.weight",
+                                         "model.layers.1.linear_attn.out_proj.weight",
+                                         "model.layers.0.post_attention_layernorm.weight",
+                                         "model.layers.1.mlp.gate_proj.weight",
+                                         "model.layers.0.mlp.up_proj.weight",
+                                         "model.layers.1.mlp.down_proj.weight" };
+    for (size_t i = 0; i < N_OF(names); i++) {
+        char part[200];
+        (void)snprintf(part, sizeof part, "model.safetensors: tensor '%s' is not finite: element ", names[i]);
+        refused(SPOILED(.spoil = names[i], .spoilt = NAN), GDN_E_MODEL, part);
+        refused(SPOILED(.f32 = true, .spoil = names[i], .spoilt = -INFINITY), GDN_E_MODEL, part);
+    }
+    refused(SPOILED(.spoil = "model.norm.weight", .spoilt = NAN), GDN_E_MODEL, "element 31 is NaN");
+    refused(SPOILED(.f32 = true, .spoil = "model.norm.weight", .spoilt = INFINITY), GDN_E_MODEL, "element 31 is infinite");
 }
 
 /* weight_map may name plain files of the folder only. */
@@ -111,10 +188,9 @@ static void two_files(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(spoiled),
-        cmocka_unit_test(not_a_checkpoint),
-        cmocka_unit_test(hostile_index),
-        cmocka_unit_test(two_files),
+        cmocka_unit_test(spoiled),       cmocka_unit_test(not_a_checkpoint),
+        cmocka_unit_test(hostile_index), cmocka_unit_test(more_than_the_model),
+        cmocka_unit_test(not_finite),    cmocka_unit_test(two_files),
     };
     return cmocka_run_group_tests(tests, target_setup, target_teardown);
 }

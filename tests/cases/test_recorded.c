@@ -129,6 +129,89 @@ static void golden_controls(void **state) {
     unlink("changed.safetensors");
 }
 
+/* The smallest layer with one metadata value changed (NULL: removed), or one tensor renamed. */
+static void save_metadata(const char *key, const char *value, const char *tensor, const char *renamed) {
+    size_t n = 0;
+    unsigned char *bytes = copy_layer(&n);
+    uint64_t length = 0;
+    memcpy(&length, bytes, 8);
+    json_t *header = json_loadb((const char *)bytes + 8, length, 0, NULL), *meta = json_object_get(header, "__metadata__");
+    assert_non_null(meta);
+    if (key && value) assert_int_equal(json_object_set_new(meta, key, json_string(value)), 0);
+    if (key && !value) assert_int_equal(json_object_del(meta, key), 0);
+    if (tensor) {
+        assert_int_equal(json_object_set(header, renamed, json_object_get(header, tensor)), 0);
+        assert_int_equal(json_object_del(header, tensor), 0);
+    }
+    char *text = json_dumps(header, JSON_COMPACT);
+    assert_non_null(text);
+    const uint64_t now = strlen(text), data = n - 8 - length;
+    unsigned char *all = malloc(8 + now + data);
+    assert_non_null(all);
+    memcpy(all, &now, 8);
+    memcpy(all + 8, text, now);
+    memcpy(all + 8 + now, bytes + 8 + length, data);
+    save(all, 8 + now + data);
+    free(all);
+    free(text);
+    json_decref(header);
+    free(bytes);
+}
+
+static void golden_metadata(void **state) {
+    (void)state;
+    static const struct {
+        const char *key, *value, *part;
+    } rows[] = {
+        { "l2norm_eps", NULL, "metadata has no l2norm_eps" },
+        { "l2norm_eps", "1e-5", "metadata l2norm_eps is '1e-5', must be 1e-06" },
+        { "l2norm_eps", "garbage", "metadata l2norm_eps is 'garbage', must be 1e-06" },
+        { "l2norm_eps", "1e-6x", "metadata l2norm_eps is '1e-6x', must be" },
+        { "rms_eps", NULL, "metadata has no rms_eps" },
+        { "rms_eps", "", "metadata rms_eps is '', must be 1e-12 to 0.1" },
+        { "rms_eps", "nan", "metadata rms_eps is 'nan', must be" },
+        { "rms_eps", "1,5e-6", "metadata rms_eps is '1,5e-6', must be" },
+        { "rms_eps", "0", "metadata rms_eps is '0', must be" },
+        { "rms_eps", "a\nb", "metadata rms_eps is 'a?b', must be" },
+        { "decode_steps", NULL, "metadata has no decode_steps" },
+        { "decode_steps", "2", "metadata decode_steps is 2, but there is a tensor 'decode2." },
+        { "decode_steps", "0", "metadata decode_steps is 0, but there is a tensor 'decode0." },
+        { "decode_steps", "4", "metadata decode_steps is 4, but tensor 'decode3.hidden' is missing" },
+        { "decode_steps", "3 ", "metadata decode_steps is '3 ', must be 0 to 10000" },
+        { "batch", "3", "tensor 'prefill.hidden' has shape [2,200,128], the metadata says [3,200,128]" },
+        { "batch", "-2", "metadata batch is '-2', must be 1 to 1024" },
+        { "prefill_tokens", "100", "tensor 'prefill.hidden' has shape [2,200,128], the metadata says [2,100,128]" },
+        { "prefill_tokens", "1e2", "metadata prefill_tokens is '1e2', must be" },
+        { "hidden", "136", "tensor 'prefill.hidden' has shape [2,200,128], the metadata says [2,200,136]" },
+        { "num_k_heads", "0", "metadata num_k_heads is '0', must be 1 to 256" },
+        { "num_k_heads", "1", "has shape [" },
+        { "num_v_heads", "4", "has shape [" },
+        { "head_dim", "96", "head_dim 64 or 128" },
+        { "head_dim", "128", "has shape [" },
+        { "model", "qwen3_next", "tensor 'weight.in_proj_a.weight' has no place in a recorded layer" },
+        { "model", "llama", "metadata model is 'llama', must be qwen3_next or qwen3_5" },
+    };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        save_metadata(rows[i].key, rows[i].value, NULL, NULL);
+        one_line(RUN("check", "--golden", "changed.safetensors"), 1, rows[i].part);
+    }
+    static const char *const renamed[] = { "weight.foo", "prefil.hidden", "decode.q", "decode01.q", "decode1x.q", "decode1.q2", "foo" };
+    for (size_t i = 0; i < N_OF(renamed); i++) {
+        char part[120];
+        (void)snprintf(part, sizeof part, "tensor '%s' has no place in a recorded layer", renamed[i]);
+        save_metadata(NULL, NULL, "decode1.q", renamed[i]);
+        one_line(RUN("check", "--golden", "changed.safetensors"), 1, part);
+    }
+    save_metadata("rms_eps", "0.1", NULL, NULL); /* in its range, and not what was recorded: the norm shows it */
+    assert_int_equal(RUN("check", "--golden", "changed.safetensors"), 1);
+    const char *norm = strstr(out, "norm_out");
+    assert_non_null(norm);
+    assert_non_null(strstr(norm, "ABOVE ITS BOUND"));
+    save_metadata("source", "another", NULL, NULL); /* the control: what has no bearing is taken */
+    assert_int_equal(RUN("check", "--golden", "changed.safetensors"), 0);
+    unlink("changed.safetensors");
+}
+
 static void golden_bad_files(void **state) {
     (void)state;
     size_t n = 0;
@@ -141,6 +224,7 @@ static void golden_bad_files(void **state) {
     unlink("changed.safetensors");
     one_line(RUN("check", "--golden", "none.safetensors"), 1, "gdn check: none.safetensors: No such file");
     one_line(RUN("check", "--golden", model), 1, "not a regular file");
+    one_line(RUN("check", "--golden", ""), 2, "gdn check: --golden is empty");
     one_line(RUN("check", "--golden", replay_file), 1, "not a safetensors file?");
     one_line(RUN("check", "--golden", GDN_TEST_DATA "/jargon-tiny/model.safetensors"), 1, "metadata model is 'missing'");
 }
@@ -184,14 +268,64 @@ static void replay_controls(void **state) {
     doc = json_load_file(replay_file, 0, NULL);
     json_object_del(f32_case(doc), "top2_gap");
     save_replay(doc);
-    one_line(RUN("check", "--model", model, "--replay", "changed.json"), 1, "case 4: top2_gap is not one number a token");
+    one_line(RUN("check", "--model", model, "--replay", "changed.json"), 1, "case 4: top2_gap is not one number of 0 or more a token");
     save_replay(json_pack("{s:[]}", "cases"));
     one_line(RUN("check", "--model", model, "--replay", "changed.json"), 1, "changed.json: no case with dtype float32");
     save_replay(json_pack("{}"));
     one_line(RUN("check", "--model", model, "--replay", "changed.json"), 1, "changed.json: cases is missing or not an array");
+    static const char *const kinds[] = { "float23", "f32", "", "a\nb" }; /* of a late case: it is said before any is run */
+    static const char *const shown[] = { "'float23'", "'f32'", "''", "'a?b'" };
+    for (size_t i = 0; i < N_OF(kinds); i++) {
+        char part[120];
+        doc = json_load_file(replay_file, 0, NULL);
+        json_object_set_new(json_array_get(json_object_get(doc, "cases"), 7), "dtype", json_string(kinds[i]));
+        save_replay(doc);
+        (void)snprintf(part, sizeof part, "changed.json: case 7: dtype is %s, expected float32 or bfloat16", shown[i]);
+        one_line(RUN("check", "--model", model, "--replay", "changed.json"), 1, part);
+    }
+    doc = json_load_file(replay_file, 0, NULL);
+    json_object_del(json_array_get(json_object_get(doc, "cases"), 0), "dtype");
+    save_replay(doc);
+    one_line(RUN("check", "--model", model, "--replay", "changed.json"), 1, "case 0: dtype is missing or not a string");
+    doc = json_load_file(replay_file, 0, NULL);
+    json_array_set_new(json_object_get(f32_case(doc), "top2_gap"), 9, json_real(-1)); /* would excuse a mismatch */
+    save_replay(doc);
+    one_line(RUN("check", "--model", model, "--replay", "changed.json"), 1, "case 4: top2_gap is not one number of 0 or more a token");
     unlink("changed.json");
+    one_line(RUN("check", "--model", "", "--replay", replay_file), 2, "gdn check: --model is empty");
+    one_line(RUN("check", "--model", model, "--replay", ""), 2, "gdn check: --replay is empty");
     one_line(RUN("check", "--model", model, "--replay", "none.json"), 1, "none.json: No such file");
     one_line(RUN("check", "--model", "none", "--replay", replay_file), 1, "gdn check: none: No such file");
+}
+
+/* The first logits are judged: moved by more than their bound the answer is no, by less it is yes; left out, nothing is said. */
+static void first_logits(void **state) {
+    (void)state;
+    static const struct {
+        const char *dtype;
+        size_t at;
+        double by;
+        int code;
+    } rows[] = { { "f32", 4, 2e-3, 1 }, { "f32", 4, 5e-4, 0 }, { "bf16", 0, 1, 1 }, { "bf16", 0, 0.05, 0 } };
+    for (size_t i = 0; i < N_OF(rows); i++) {
+        json_t *doc = json_load_file(replay_file, 0, NULL), *one = json_array_get(json_object_get(doc, "cases"), rows[i].at);
+        json_t *first = json_object_get(one, "first_logits");
+        json_array_set_new(first, 3, json_real(json_number_value(json_array_get(first, 3)) + rows[i].by));
+        save_replay(json_pack("{s:[O]}", "cases", one)); /* one case of one dtype */
+        json_decref(doc);
+        const int code = RUN("check", "--model", model, "--replay", "changed.json", "--dtype", rows[i].dtype);
+        if (code != rows[i].code) fail_msg("%s by %g: exit %d: %s%s", rows[i].dtype, rows[i].by, code, out, err);
+        assert_non_null(strstr(out, ": 1 case, decode "));
+        one_line(RUN("check", "--model", model, "--replay", "changed.json", "--dtype", i < 2 ? "bf16" : "f32"), 1,
+                 i < 2 ? "changed.json: no case with dtype bfloat16" : "changed.json: no case with dtype float32");
+    }
+    json_t *doc = json_load_file(replay_file, 0, NULL), *one = f32_case(doc);
+    json_object_del(one, "first_logits");
+    save_replay(json_pack("{s:[O]}", "cases", one));
+    json_decref(doc);
+    assert_int_equal(RUN("check", "--model", model, "--replay", "changed.json"), 0);
+    assert_non_null(strstr(out, "first logits not recorded"));
+    unlink("changed.json");
 }
 
 static void generated(void **state) {
@@ -219,7 +353,18 @@ static void generate_bad_input(void **state) {
     one_line(RUN("generate", "--model", model), 2, "give one of --prompt and --prompt-file");
     one_line(RUN("generate", "--model", model, "--prompt", ""), 2, "the prompt is empty");
     one_line(RUN("generate", "--model", model, "--prompt", "x", "--prompt-file", "y"), 2, "give one of --prompt and --prompt-file");
-    one_line(RUN("generate", "--model", model, "--prompt-file", "no-such-prompt"), 2, "no-such-prompt: No such file");
+    one_line(RUN("generate", "--model", model, "--prompt-file", "no-such-prompt"), 1, "gdn generate: no-such-prompt: No such file");
+    one_line(RUN("generate", "--model", model, "--prompt-file", model), 1, "jargon-tiny: not a regular file");
+    one_line(RUN("generate", "--model", model, "--prompt-file", "/dev/null"), 1, "/dev/null: not a regular file");
+    one_line(RUN("generate", "--model", model, "--prompt-file", ""), 2, "gdn generate: --prompt-file is empty");
+    one_line(RUN("generate", "--model", "", "--prompt", "x"), 2, "gdn generate: --model is empty");
+    one_line(RUN("generate", "--model", model, "--prompt", "x", "--n", ""), 2, "--n: '' is not a whole number");
+    one_line(RUN("generate", "--model", model, "--prompt", "x", "--dtype", ""), 2, "--dtype '' is not f32 or bf16");
+    one_line(RUN("generate", "--model", model, "--prompt", "x", "--temperature", ""), 2, "--temperature '' is not a number");
+    one_line(RUN("generate", "--model", model, "--prompt", "x", "--speculate", ""), 2, "--speculate '' is not off, verify or woa");
+    save("", 0);
+    one_line(RUN("generate", "--model", model, "--prompt-file", "changed.safetensors"), 1, "changed.safetensors: the file is empty");
+    unlink("changed.safetensors");
     one_line(RUN("generate", "--model", model, "--prompt", "x", "--n", "0"), 2, "--n");
     one_line(RUN("generate", "--model", model, "--prompt", "x", "--n", "12x"), 2, "--n");
     one_line(RUN("generate", "--model", model, "--prompt", "x", "--dtype", "f16"), 2, "--dtype 'f16' is not f32 or bf16");
@@ -237,9 +382,9 @@ static void generate_bad_input(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_layers),      cmocka_unit_test(golden_controls), cmocka_unit_test(golden_bad_files),
-        cmocka_unit_test(replayed),           cmocka_unit_test(replay_controls), cmocka_unit_test(generated),
-        cmocka_unit_test(generate_bad_input),
+        cmocka_unit_test(golden_layers),   cmocka_unit_test(golden_controls), cmocka_unit_test(golden_bad_files),
+        cmocka_unit_test(golden_metadata), cmocka_unit_test(first_logits),    cmocka_unit_test(replayed),
+        cmocka_unit_test(replay_controls), cmocka_unit_test(generated),       cmocka_unit_test(generate_bad_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,10 +12,14 @@
 
 typedef struct tiny {
     uint32_t vocab, hidden, inter, layers, nk, nv, dim, width;
-    bool tied, f32;          /* f32: tensors as F32, else BF16                      */
-    const char *drop;        /* leave this tensor out                               */
-    const char *odd_shape;   /* give this tensor one row more                       */
-    const char *odd_type;    /* store this tensor as I32                            */
+    bool tied, f32;        /* f32: tensors as F32, else BF16                      */
+    const char *drop;      /* leave this tensor out                               */
+    const char *odd_shape; /* give this tensor one row more                       */
+    const char *odd_type;  /* store this tensor as I32                            */
+    const char *extra;     /* one more tensor of this name, two by three          */
+    bool head_too;         /* tied: an lm_head.weight that is the embedding       */
+    const char *spoil;     /* one element of this tensor is `spoilt`              */
+    double spoilt;
     uint32_t shards;         /* 0, 1: model.safetensors; 2: an index and two files  */
     uint32_t cut;            /* bytes to cut off the (last) file's end              */
     const char *key, *value; /* config.json: this key gets this JSON text          */
@@ -44,6 +48,7 @@ static void tiny_add(const tiny *t, tiny_file *f, rng *r, const char *name, uint
         memset(f->data + f->size, 0, (size_t)(n * size));
     else
         num_fill(f->data + f->size, type, n, r, lo, hi);
+    if (t->spoil && !strcmp(t->spoil, name)) num_put(f->data + f->size, type, n - 1, t->spoilt);
     json_t *shape = json_pack("[I]", (json_int_t)a);
     if (b) json_array_append_new(shape, json_integer((json_int_t)b));
     if (c) json_array_append_new(shape, json_integer((json_int_t)c));
@@ -133,6 +138,11 @@ static void tiny_make(tiny *t, uint64_t seed) {
     for (uint32_t i = 0; i < t->layers; i++) tiny_layer(t, i ? rest : &first, &r, i);
     tiny_add(t, rest, &r, "model.norm.weight", t->hidden, 0, 0, -0.2, 0.2);
     if (!t->tied) tiny_add(t, rest, &r, "lm_head.weight", t->vocab, t->hidden, 0, -1, 1);
+    if (t->extra) tiny_add(t, rest, &r, t->extra, 2, 3, 0, -1, 1);
+    if (t->head_too) { /* drawn as the embedding was */
+        rng same = { seed };
+        tiny_add(t, rest, &same, "lm_head.weight", t->vocab, t->hidden, 0, -1, 1);
+    }
     if (t->shards == 2) {
         json_t *map = json_object();
         const char *key;

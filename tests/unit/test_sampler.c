@@ -29,8 +29,11 @@ static void greedy(void **state) {
     float bad[N];
     for (int i = 0; i < N; i++) {
         memcpy(bad, a, sizeof bad);
-        bad[i] = NAN;
-        assert_int_equal(gdn_sampler_next(&s, bad, &token, NULL), GDN_E_INTERNAL);
+        static const float not_finite[] = { NAN, INFINITY, -INFINITY };
+        for (int k = 0; k < 3; k++) {
+            bad[i] = not_finite[k];
+            assert_int_equal(gdn_sampler_next(&s, bad, &token, NULL), GDN_E_INTERNAL);
+        }
     }
     gdn_sampler_free(&s);
 }
