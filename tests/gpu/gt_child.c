@@ -182,10 +182,9 @@ static int plant(gt *t, const char *what) {
 }
 
 bool gt_child(int argc, char **argv, int *rc) {
-    gt t = { .target = "hopper", .self = argv[0], .results = json_array() };
     if (argc < 3) return false;
-    t.target = argv[2];
-    t.figures = json_object();
+    gt t = { .target = argv[2], .self = argv[0], .results = json_array(), .figures = json_object() };
+    bool known = true;
     if (!strcmp(argv[1], "--start"))
         *rc = start(&t);
     else if (!strcmp(argv[1], "--lost"))
@@ -193,8 +192,10 @@ bool gt_child(int argc, char **argv, int *rc) {
     else if (!strcmp(argv[1], "--plant") && argc > 3)
         *rc = plant(&t, argv[3]);
     else
-        return false;
-    if (t.bad) printf("reason %s\n", t.reason);
+        known = false;
+    if (known && t.bad) printf("reason %s\n", t.reason);
     (void)fflush(stdout);
-    return true;
+    json_decref(t.results);
+    json_decref(t.figures);
+    return known;
 }

@@ -2,7 +2,7 @@
 #include "host_test.h"
 
 /* AddressSanitizer ends the program at sizes that malloc refuses, unless it is told otherwise here. */
-const char *__asan_default_options(void);
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
 const char *__asan_default_options(void) {
     return "allocator_may_return_null=1";
 }

@@ -162,7 +162,8 @@ static void test_quant_special_rows(void **state) {
     assert_true(ag == 0 && as[0] == 0);
     for (uint32_t k = 0; k < 128; k++) {
         uint32_t shift;
-        assert_int_equal(aq[code_at(128, 0, k, &shift)] >> shift & 15, 0);
+        const uint64_t at = code_at(128, 0, k, &shift);
+        assert_int_equal(aq[at] >> shift & 15, 0);
     }
 }
 
