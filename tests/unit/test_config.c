@@ -1,4 +1,5 @@
 /* test_config.c - config.json: the shipped checkpoint's is taken; each change that is not supported is refused by name. */
+#include "comma_locale.h"
 #include "engine_internal.h"
 #include "model_config.h"
 #include <jansson.h>
@@ -6,6 +7,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -200,6 +202,97 @@ static void hostile_files(void **state) {
     assert_true(cut.len > sizeof small);
 }
 
+static void quantized(void **state) {
+    (void)state;
+    refused("quantization_config", "{\"quant_method\":\"fp8\",\"weight_block_size\":[128,128]}",
+            "quantization_config (fp8) is not supported");
+    refused("quantization_config", "{}", "quantization_config (no quant_method) is not supported");
+    refused("quantization_config", "\"awq\"", "quantization_config (no quant_method) is not supported");
+    taken("quantization_config", "null");
+}
+
+/* The same floats whatever the host's locale; eps by its bits. */
+static void floats_are_right(const char *where) {
+    static const struct {
+        const char *text;
+        float eps;
+    } rows[] = { { "1e-6", 1e-6f },
+                 { "1e-06", 1e-6f },
+                 { "0.000001", 1e-6f },
+                 { "1.5e-5", 1.5e-5f },
+                 { "0.088", 0.088f },
+                 { "9.99E-2", 0.0999f },
+                 { "0.012345678901234567", 0.012345678901234567f } };
+    gdn_model_config c;
+    assert_int_equal(gdn_config_read(base_file, &c, NULL), GDN_OK);
+    assert_true(c.eps == 1e-6f);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[200], buf[200] = "";
+        gdn_text err = { buf, sizeof buf, 0 };
+        json_t *doc = changed("rms_norm_eps", "0");
+        json_object_set_new(doc, "rms_norm_eps", json_string("HERE")); /* the number's own text, not a printer's */
+        char *all = json_dumps(doc, JSON_COMPACT), *at = strstr(all, "\"HERE\""), *file = malloc(strlen(all) + sizeof text);
+        assert_true(at && file);
+        (void)sprintf(file, "%.*s%s%s", (int)(at - all), all, rows[i].text, at + strlen("\"HERE\""));
+        const gdn_status s = gdn_config_parse(file, strlen(file), "config.json", &c, &err);
+        if (s != GDN_OK || c.eps != rows[i].eps) fail_msg("%s: %s read as %.9g: %s", where, rows[i].text, (double)c.eps, buf);
+        free(file);
+        free(all);
+        json_decref(doc);
+    }
+}
+
+static bool comma_is_the_point(void) {
+    char buf[16];
+    (void)snprintf(buf, sizeof buf, "%.1f", 0.5);
+    return !strcmp(buf, "0,5") && strtod("0.5", NULL) == 0;
+}
+
+/* The host calls setlocale or uselocale with a comma locale; afterwards it is still that locale. */
+static void B176_floats_in_a_comma_locale(void **state) {
+    (void)state;
+    const char *name = NULL;
+    floats_are_right("C locale");
+    assert_false(comma_is_the_point());
+    locale_t comma = comma_locale_make(&name);
+    if (!comma) {
+        print_message("skipped: no locale with a comma, and the C library reads none from LOCPATH\n");
+        skip();
+    }
+    const locale_t before = uselocale(comma);
+    assert_true(comma_is_the_point()); /* the control: strtod would be wrong here */
+    floats_are_right("uselocale");
+    assert_true(uselocale((locale_t)0) == comma);
+    assert_true(comma_is_the_point());
+    uselocale(before);
+    assert_non_null(setlocale(LC_NUMERIC, name));
+    assert_true(comma_is_the_point());
+    floats_are_right("setlocale");
+    assert_string_equal(setlocale(LC_NUMERIC, NULL), name);
+    assert_non_null(setlocale(LC_NUMERIC, "C"));
+    freelocale(comma);
+    comma_locale_remove();
+}
+
+/* And nothing that a host may link parses or sets what depends on the locale. The command is a program of its own, which
+ * never leaves the C locale. */
+static void B176_no_reader_depends_on_the_locale(void **state) {
+    (void)state;
+    static const char parsers[] = "\\<(strtod|strtof|strtold|atof|setlocale|uselocale)[[:space:]]*\\(|scanf\\([^;]*%[0-9]*l?[aefg]";
+    static const char *const places[] = { "host/engine host/*.c plugin kernels/cpu", "tests/unit/test_config.c" };
+    for (size_t i = 0; i < 2; i++) {
+        char command[600], line[300] = "";
+        (void)snprintf(command, sizeof command, "cd '%s' && grep -rnE '%s' %s", GDN_SOURCE_DIR, parsers, places[i]);
+        FILE *f = popen(command, "r");
+        assert_non_null(f);
+        const bool found = fgets(line, sizeof line, f) != NULL;
+        while (fgetc(f) != EOF) {}
+        const int status = pclose(f);
+        assert_true(status != -1 && WIFEXITED(status) && WEXITSTATUS(status) < 2);
+        if (found != (i == 1)) fail_msg("%s: %s", places[i], found ? line : "the control is not found"); /* this file has one */
+    }
+}
+
 /* The rows of in_proj_qkvz: every source row once, and the places that the layout names. */
 static void qkvz_rows(void **state) {
     (void)state;
@@ -219,8 +312,17 @@ static void qkvz_rows(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shipped),      cmocka_unit_test(missing_keys), cmocka_unit_test(wrong_types),   cmocka_unit_test(ranges),
-        cmocka_unit_test(other_models), cmocka_unit_test(experts),      cmocka_unit_test(hostile_files), cmocka_unit_test(qkvz_rows),
+        cmocka_unit_test(shipped),
+        cmocka_unit_test(missing_keys),
+        cmocka_unit_test(wrong_types),
+        cmocka_unit_test(ranges),
+        cmocka_unit_test(other_models),
+        cmocka_unit_test(experts),
+        cmocka_unit_test(hostile_files),
+        cmocka_unit_test(qkvz_rows),
+        cmocka_unit_test(quantized),
+        cmocka_unit_test(B176_floats_in_a_comma_locale),
+        cmocka_unit_test(B176_no_reader_depends_on_the_locale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
