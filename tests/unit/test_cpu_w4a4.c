@@ -17,63 +17,6 @@
 #include "guard.h"
 #include "numeric.h"
 
-/* ---- the instruction in integers: one MMA, one output ---- */
-static void scale_parts(uint8_t b, int *m, int *e) {
-    const int x = b >> 3 & 15;
-    *m = (b & 7) + (x ? 8 : 0);
-    *e = x ? x - 7 : *m ? -6 : -126;
-}
-static float ref_mma(float C, const int dot[4], const uint8_t sa[4], const uint8_t sb[4]) {
-    uint32_t u;
-    memcpy(&u, &C, 4);
-    const int ex = (int)(u >> 23 & 255), ec = ex ? ex - 127 : -126;
-    const int64_t mc = (int64_t)(u & 0x7fffff) | (ex ? 0x800000 : 0);
-    if (C != C) return C;
-    int mx = ec, e[4];
-    int64_t num[4], sum = 0;
-    for (int b = 0; b < 4; b++) {
-        int m0, e0, m1, e1;
-        if ((sa[b] & 0x7f) == 0x7f || (sb[b] & 0x7f) == 0x7f) return NAN;
-        scale_parts(sa[b], &m0, &e0);
-        scale_parts(sb[b], &m1, &e1);
-        num[b] = (int64_t)dot[b] * m0 * m1, e[b] = e0 + e1;
-        mx = e[b] > mx ? e[b] : mx;
-    }
-    for (int b = 0; b < 5; b++) { /* units of 2^(mx-35) */
-        const int64_t v = b < 4 ? llabs(num[b]) : mc;
-        const int sh = b < 4 ? 27 + e[b] - mx : 12 + ec - mx;
-        const int64_t t = sh >= 0 ? v << sh : sh > -63 ? v >> -sh : 0;
-        sum += (b < 4 ? num[b] < 0 : (u >> 31) != 0) ? -t : t;
-    }
-    int64_t a = llabs(sum);
-    int drop = 0;
-    while (a >> drop >= (1 << 24)) drop++;
-    a = a >> drop << drop;
-    return (float)ldexp((double)(sum < 0 ? -a : a), mx - 35);
-}
-
-static int twice(uint8_t c) {
-    return (int)(2 * e2m1(c));
-}
-
-static float ref_acc(const plain *A, uint32_t m, const plain *B, uint32_t n, uint32_t K) {
-    float partial[8] = { 0 }, total = 0;
-    for (uint32_t c = 0; c < K / 128; c++)
-        for (uint32_t j = 0; j < 2; j++) {
-            int dot[4] = { 0 };
-            uint8_t sa[4], sb[4];
-            for (uint32_t i = 0; i < 4; i++) {
-                const uint64_t g = c * 8 + 2 * i + j;
-                for (uint32_t k = 0; k < 16; k++)
-                    dot[i] += twice(A->code[(uint64_t)m * K + g * 16 + k]) * twice(B->code[(uint64_t)n * K + g * 16 + k]);
-                sa[i] = A->scale[(uint64_t)m * (K / 16) + g], sb[i] = B->scale[(uint64_t)n * (K / 16) + g];
-            }
-            partial[c % 8] = ref_mma(partial[c % 8], dot, sb, sa);
-        }
-    for (int w = 0; w < 8; w++) total += partial[w];
-    return total;
-}
-
 /* ---- a projection and its buffers ---- */
 typedef struct proj {
     gdn_cpu_w4a4 c;
