@@ -79,6 +79,12 @@ static void fields_of_the_rule_shape(void **state) {
         F(gdn_rule_shape, scale, 0x7fc00000u, GDN_E_ARG, "scale"),
         F(gdn_rule_shape, state_stride, 5, GDN_E_ARG, "state_stride"),
     };
+    /* B200: 16 key and 48 value heads over 3 ranks; what a rank is left with does not divide. */
+    static const field_row ranks[] = { F(gdn_rule_shape, nk, 5, GDN_E_ARG, "nv is 16, not a multiple of nk, 5"),
+                                       F(gdn_rule_shape, nk, 6, GDN_E_ARG, "nv is 16, not a multiple of nk, 6") };
+    gdn_rule_shape third = prefill;
+    third.nv = 16;
+    try_fields(&third, sizeof third, ranks, N_OF(ranks));
     try_fields(&prefill, sizeof prefill, f, N_OF(f));
     try_fields(&decode, sizeof decode, f, N_OF(f));
     try_fields(&verify, sizeof verify, f, N_OF(f));
