@@ -233,6 +233,7 @@ static int verdict(const cli_common *c, const totals *t, uint32_t dtype, json_t 
             (unsigned long long)(t->prefill.steps - t->prefill.wrong), (unsigned long long)t->prefill.steps, t->prefill.worst_gap,
             first_text(t, first));
         printf("%s (asked: %s)\n", ok ? "ok" : "NOT ok", rule);
+        json_decref(list);
     }
     return ok ? CLI_OK : CLI_NO;
 }
