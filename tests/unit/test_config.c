@@ -11,12 +11,6 @@
 
 #include <cmocka.h>
 
-/* glibc itself keeps what it took apart of LOCPATH. */
-__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void) {
-    return "leak:argz_add_sep";
-}
-
 static const char base_file[] = GDN_TEST_DATA "/jargon-tiny/config.json";
 
 static gdn_status parse(const json_t *doc, gdn_model_config *c, char *buf, size_t cap) {
@@ -255,7 +249,7 @@ static bool comma_is_the_point(void) {
 }
 
 /* glibc does not give back the list that it makes of LOCPATH; AddressSanitizer's leak check asks here. */
-__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
+__attribute__((visibility("default"))) __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) {
     return "leak:__argz_add_sep\n";
 }
