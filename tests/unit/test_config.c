@@ -249,7 +249,7 @@ static bool comma_is_the_point(void) {
 }
 
 /* glibc does not give back the list that it makes of LOCPATH; AddressSanitizer's leak check asks here. */
-__attribute__((visibility("default"))) __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void) {
     return "leak:__argz_add_sep\n";
 }
