@@ -54,6 +54,7 @@ struct gdn_rule_ext {
     uint32_t ckpt_every;              /* tokens, a multiple of 64; 0: none                                                    */
     float scale;                      /* output scale; 0: rsqrtf(k_dim)                                                       */
     uint32_t chunk_begin, chunk_end;  /* the chunks of each sequence that this launch is for; chunk_end 0: all                */
+    uint32_t qk_from_first;           /* 1: query and key begin with the batch's first token (normalised copies), else at row 0 */
 };
 
 GDN_DEVICE float gdn_output_scale(uint32_t k_dim, float scale) {
@@ -87,6 +88,7 @@ GDN_DEVICE gdn_state_ptrs gdn_states_of(const gdn_rule_ext &x, void *h_state, bo
  * (chunk_row + c - begin)*nv + head. */
 struct gdn_sequence {
     uint64_t token;      /* of its first row                                        */
+    uint64_t qk_token;   /* the same in query and key                               */
     uint32_t len;        /* tokens                                                  */
     uint32_t begin, end; /* its chunks in this launch; begin == end: none           */
     uint32_t chunk_row;  /* scratch chunks in front of it                           */
@@ -122,6 +124,7 @@ GDN_DEVICE gdn_sequence gdn_find_sequence(const gdn_rule_ext &x, uint32_t b, uin
         s.len = seq_len;
         s.chunk_row = b * gdn_chunks_here(x, num_chunks);
     }
+    s.qk_token = s.token - (is_varlen && x.qk_from_first ? (uint64_t)(uint32_t)cu[0] : 0);
     s.begin = x.chunk_begin;
     s.end = s.begin + gdn_chunks_here(x, gdn_chunks_of(s.len));
     return s;
