@@ -66,16 +66,16 @@ GDN_DEVICE void gdn_swizzle_load(unsigned char *tile, const gdn_bf16 *base, uint
     for (uint32_t i = 0; i < HEIGHT * 16 / THREADS; i++) {
         const uint32_t p = i * THREADS + threadIdx.x, row = p / 16, unit = p % 16;
         unsigned char *const to = tile + gdn_swizzle_at<256>(row, unit);
-        const bool there = row < rows;
-        const gdn_bf16 *const from = base + (there ? (uint64_t)row * stride + unit * 8 : 0);
+        const bool there = row < rows; /* with 0 bytes the address is not looked at */
+        const gdn_bf16 *const from = base + ((uint64_t)row * stride + unit * 8);
         if (bytes == 16) {
             gdn_cp_async16(to, from, there ? 16 : 0);
         } else if (bytes == 8) {
             gdn_cp_async8(to, from, there ? 8 : 0);
-            gdn_cp_async8(to + 8, there ? from + 4 : from, there ? 8 : 0);
+            gdn_cp_async8(to + 8, from + 4, there ? 8 : 0);
         } else if (bytes == 4) {
             GDN_UNROLL
-            for (uint32_t e = 0; e < 4; e++) gdn_cp_async4(to + e * 4, there ? from + e * 2 : from, there ? 4 : 0);
+            for (uint32_t e = 0; e < 4; e++) gdn_cp_async4(to + e * 4, from + e * 2, there ? 4 : 0);
         } else {
             uint32_t w[4] = { 0, 0, 0, 0 };
             if (there) {

@@ -7,14 +7,15 @@
  *
  *     S_out[c] = bf16(S_c);  uc = U - W S_c;  S_(c+1) = exp(gc_last) S_c + sum_i exp(gc_last - gc_i) k_i (outer) uc_i
  *
- * gc_last: of the last valid row. Grid (nv, batch), block 256, dynamic shared memory GDN_SPINE_TC_SMEM = 88,324. k_dim = v_dim = 128,
+ * gc_last: of the last valid row. Grid (nv, batch), block 256, dynamic shared memory 88,324. k_dim = v_dim = 128,
  * chunk 64, qk_stride % 8 == 0, key 16-byte aligned (guards). Reads W, U bf16 [64][128], gc f32 [64] (scratch rows (chunk*nv + head)),
  * key, h_state; writes S_out bf16 [128][128], uc_out bf16 [64][128] and h_state. Rows past the last valid token are neither read nor
  * written. _ext: struct gdn_rule_ext; a launch for later chunks takes the states that the one before has written as its in_tab.
  *
  * Everything is transposed, and a warp owns 16 value columns. S^T [16 v][128 k] never leaves its f32 accumulators: they are (split
- * into limbs) the A operand of (W S)^T, whose accumulators, which begin as -U^T, are the A operand of S^T += (decayed uc)^T K. No
- * warp needs another's numbers; W and K are shared and double-buffered by cp.async, U is each warp's own. One barrier a chunk. */
+ * into limbs) the A operand of (W S)^T, whose result, taken from U^T, is the A operand of S^T += (decayed uc)^T K. No warp needs
+ * another's numbers; they meet twice a chunk, because W and K are shared and because S and uc go out by whole rows, while the second
+ * product runs. K and U arrive during the first product, the next chunk's W during the second. */
 #include "gdn_device.cuh"
 #include "gdn_rule.cuh"
 #include "gdn_swizzle.cuh"
@@ -28,12 +29,11 @@ enum {
     K_TILES = DIM / 16,
     T_TILES = CHUNK / 16,
     TILE = CHUNK * DIM * 2,
-    STAGE = 2 * TILE,          /* W, K */
-    OWN = CHUNK * COLUMNS * 2, /* a warp's U; in between, its rows of S or uc on their way out */
-    STRIP = 16 * COLUMNS * 2,  /* 16 rows of them */
-    DECAYS = CHUNK + 1,
-    AT_OWN = 2 * STAGE,
-    AT_DECAY = AT_OWN + THREADS / 32 * OWN,
+    AT_W = 0,
+    AT_K = AT_W + TILE,
+    AT_U = AT_K + TILE, /* then uc on its way out; a warp reads and writes its own columns */
+    AT_S = AT_U + TILE, /* bf16(S) on its way out */
+    AT_DECAY = AT_S + 2 * TILE,
     DECAY_PITCH = 68,
     SMEM = 88324, /* the contract's */
 };
@@ -54,7 +54,7 @@ struct place {
     uint32_t head, lane, warp;
     uint64_t row0, rows; /* scratch row of the first chunk, and from chunk to chunk */
     const gdn_bf16 *key;
-    unsigned char *smem, *own;
+    unsigned char *smem;
 };
 
 /* ---- state: thread holds S^T at v = 16 warp + g + 8 (q / 2), k = 8 n + 2 t + q % 2 in s[n][q] ---- */
@@ -72,21 +72,19 @@ GDN_DEVICE void store_state(const place &at, float *out, const state &s) {
 }
 
 /* ---- copies in ---- */
-GDN_DEVICE void fetch_shared(const operands &o, const place &at, const gdn_sequence &seq, uint32_t c) {
-    unsigned char *const stage = at.smem + (c & 1) * STAGE;
-    const uint32_t rows = gdn_chunk_rows(seq, c);
+GDN_DEVICE void fetch_w(const operands &o, const place &at, const gdn_sequence &seq, uint32_t c) {
     const uint64_t row = at.row0 + (c - seq.begin) * at.rows;
-    gdn_swizzle_load<CHUNK, THREADS>(stage, o.W + row * (CHUNK * DIM), DIM, rows);
-    gdn_swizzle_load<CHUNK, THREADS>(stage + TILE, at.key + (uint64_t)c * CHUNK * o.qk_stride, o.qk_stride, rows);
+    gdn_swizzle_load<CHUNK, THREADS>(at.smem + AT_W, o.W + row * (CHUNK * DIM), DIM, gdn_chunk_rows(seq, c));
 }
-GDN_DEVICE void fetch_own(const operands &o, const place &at, const gdn_sequence &seq, uint32_t c) {
-    const uint32_t rows = gdn_chunk_rows(seq, c);
-    const gdn_bf16 *const U = o.U + (at.row0 + (c - seq.begin) * at.rows) * (CHUNK * DIM) + at.warp * COLUMNS;
+/* K, and this warp's columns of U. */
+GDN_DEVICE void fetch_ku(const operands &o, const place &at, const gdn_sequence &seq, uint32_t c) {
+    const uint32_t rows = gdn_chunk_rows(seq, c), unit = 2 * at.warp + at.lane % 2;
+    const gdn_bf16 *const U = o.U + (at.row0 + (c - seq.begin) * at.rows) * (CHUNK * DIM);
+    gdn_swizzle_load<CHUNK, THREADS>(at.smem + AT_K, at.key + (uint64_t)c * CHUNK * o.qk_stride, o.qk_stride, rows);
     GDN_UNROLL
     for (uint32_t i = 0; i < CHUNK / 16; i++) {
-        const uint32_t row = i * 16 + at.lane / 2, unit = at.lane % 2;
-        const bool there = row < rows;
-        gdn_cp_async16(at.own + gdn_swizzle_at<32>(row, unit), U + (there ? row * DIM + unit * 8 : 0), there ? 16 : 0);
+        const uint32_t row = i * 16 + at.lane / 2;
+        gdn_cp_async16(at.smem + AT_U + gdn_swizzle_at<256>(row, unit), U + row * DIM + unit * 8, row < rows ? 16 : 0);
     }
 }
 /* gc of row threadIdx.x and of the last valid row of chunk c. */
@@ -105,65 +103,72 @@ GDN_DEVICE logs fetch_logs(const operands &o, const place &at, const gdn_sequenc
     }
     return l;
 }
-/* Minus the decay of each row, and the state's own. */
+/* The decay of each row, and the state's own. */
 GDN_DEVICE void put_decays(const place &at, const logs &l, uint32_t c) {
     float *const decay = reinterpret_cast<float *>(at.smem + AT_DECAY) + (c & 1) * DECAY_PITCH;
-    if (threadIdx.x < CHUNK) decay[threadIdx.x] = l.valid ? -gdn_exp(l.last - l.own) : 0.0f;
+    if (threadIdx.x < CHUNK) decay[threadIdx.x] = l.valid ? gdn_exp(l.last - l.own) : 0.0f;
     if (threadIdx.x == 0) decay[CHUNK] = gdn_exp(l.last);
 }
 
-/* ---- rows out: strips of 16 rows x 16 columns, from fragments of the transpose ---- */
-GDN_DEVICE void put_strip(const place &at, uint32_t strip, const uint32_t (&r)[4]) {
-    gdn_stmatrix_x4_trans(at.own + strip * STRIP + gdn_swizzle_at<32>(gdn_crossed_row(at.lane), gdn_crossed_unit(at.lane)), r);
-}
-/* Four strips, 64 rows of `out` (128 elements a row), of which `rows` are written. */
-GDN_DEVICE void store_strips(const place &at, gdn_bf16 *out, uint32_t rows) {
-    const uint32_t row = at.lane / 2, unit = at.lane % 2;
-    gdn_sync_warp();
-    uint4 v[4];
-    GDN_UNROLL
-    for (uint32_t i = 0; i < 4; i++) v[i] = gdn_ld16(at.own + i * STRIP + gdn_swizzle_at<32>(row, unit));
-    GDN_UNROLL
-    for (uint32_t i = 0; i < 4; i++)
-        if (i * 16 + row < rows) gdn_st16(out + (i * 16 + row) * DIM + at.warp * COLUMNS + unit * 8, v[i]);
-    gdn_sync_warp();
-}
-
 /* ---- one chunk ---- */
-/* x = -U^T */
-GDN_DEVICE void load_u(const place &at, float (&x)[2 * T_TILES][4]) {
-    GDN_UNROLL
-    for (uint32_t i = 0; i < T_TILES; i++) {
-        uint32_t r[4];
-        gdn_ldmatrix_x4_trans(r, at.own + gdn_swizzle_at<32>(16 * i + gdn_crossed_row(at.lane), gdn_crossed_unit(at.lane)));
-        GDN_UNROLL
-        for (uint32_t m = 0; m < 4; m++) {
-            x[2 * i + m / 2][m % 2 * 2] = -gdn_bf16_lo(r[m]);
-            x[2 * i + m / 2][m % 2 * 2 + 1] = -gdn_bf16_hi(r[m]);
-        }
-    }
+/* Where this lane's part of 16 rows of this warp's columns is, for transposing loads and stores of fragments. */
+GDN_DEVICE unsigned char *strip(const place &at, uint32_t tile, uint32_t i) {
+    return at.smem + tile + gdn_swizzle_at<256>(16 * i + gdn_crossed_row(at.lane), 2 * at.warp + gdn_crossed_unit(at.lane));
 }
-/* x += S^T W^T, and S_out = bf16(S). */
-template <int LIMBS>
-GDN_DEVICE void product_ws(const place &at, const unsigned char *W, const state &s, float (&x)[2 * T_TILES][4], gdn_bf16 *S_out) {
+/* x = S^T W^T; bf16(S) is put down. */
+template <int LIMBS> GDN_DEVICE void product_ws(const place &at, const state &s, float (&x)[2 * T_TILES][4]) {
+    GDN_UNROLL
+    for (uint32_t t = 0; t < 2 * T_TILES; t++) {
+        GDN_UNROLL
+        for (uint32_t q = 0; q < 4; q++) x[t][q] = 0.0f;
+    }
     GDN_UNROLL
     for (uint32_t k = 0; k < K_TILES; k++) {
         uint32_t hi[4], lo[4];
         gdn_split_a(hi, lo, s[2 * k], s[2 * k + 1]);
-        put_strip(at, k % 4, hi);
+        gdn_stmatrix_x4_trans(strip(at, AT_S, k), hi);
         GDN_UNROLL
         for (uint32_t t = 0; t < T_TILES; t++) {
             uint32_t b[4];
-            gdn_ldmatrix_x4(b, W + gdn_swizzle_at<256>(16 * t + gdn_crossed_row(at.lane), 2 * k + gdn_crossed_unit(at.lane)));
+            gdn_ldmatrix_x4(b, at.smem + AT_W + gdn_swizzle_at<256>(16 * t + gdn_crossed_row(at.lane), 2 * k + gdn_crossed_unit(at.lane)));
             gdn_mma_pair(x[2 * t], x[2 * t + 1], hi, b);
             if (LIMBS == 2) gdn_mma_pair(x[2 * t], x[2 * t + 1], lo, b);
         }
-        if (k % 4 == 3) store_strips(at, S_out + (k / 4) * 64 * DIM, 64);
     }
 }
-/* S = e S - (x decay)^T K, with the decays negative; uc_out = bf16(-x). */
+/* x = U^T - x, which is uc^T; bf16(uc) takes U's place. */
+GDN_DEVICE void make_uc(const place &at, float (&x)[2 * T_TILES][4]) {
+    uint32_t u[T_TILES][4];
+    GDN_UNROLL
+    for (uint32_t t = 0; t < T_TILES; t++) gdn_ldmatrix_x4_trans(u[t], strip(at, AT_U, t));
+    gdn_sync_warp();
+    GDN_UNROLL
+    for (uint32_t t = 0; t < T_TILES; t++) {
+        uint32_t r[4];
+        GDN_UNROLL
+        for (uint32_t m = 0; m < 4; m++) {
+            float *const pair = x[2 * t + m / 2] + m % 2 * 2;
+            pair[0] = gdn_bf16_lo(u[t][m]) - pair[0];
+            pair[1] = gdn_bf16_hi(u[t][m]) - pair[1];
+            r[m] = gdn_pack_bf16(pair[0], pair[1]);
+        }
+        gdn_stmatrix_x4_trans(strip(at, AT_U, t), r);
+    }
+}
+/* Two of a warp's rows of a tile: 16 of S (i < 8), 8 of uc (i < 4). */
+GDN_DEVICE uint32_t out_row(const place &at, uint32_t rows_of_warp, uint32_t i) {
+    return at.warp * rows_of_warp + 2 * i + at.lane / 16;
+}
+GDN_DEVICE uint4 take_out(const place &at, uint32_t tile, uint32_t row) {
+    return gdn_ld16(at.smem + tile + gdn_swizzle_at<256>(row, at.lane % 16));
+}
+GDN_DEVICE void put_out(const place &at, gdn_bf16 *out, uint32_t row, uint4 v) {
+    gdn_st16(out + row * DIM + at.lane % 16 * 8, v);
+}
+/* S = e S + (decayed uc)^T K; meanwhile S and uc go out by whole rows, `rows` of uc. */
 template <int LIMBS>
-GDN_DEVICE void product_k(const place &at, const unsigned char *K, const float *decay, state &s, const float (&x)[2 * T_TILES][4]) {
+GDN_DEVICE void product_k(const place &at, const float *decay, state &s, const float (&x)[2 * T_TILES][4], gdn_bf16 *S_out,
+                          gdn_bf16 *uc_out, uint32_t rows) {
     const float e = decay[CHUNK];
     GDN_UNROLL
     for (uint32_t n = 0; n < 2 * K_TILES; n++) {
@@ -172,6 +177,8 @@ GDN_DEVICE void product_k(const place &at, const unsigned char *K, const float *
     }
     GDN_UNROLL
     for (uint32_t t = 0; t < T_TILES; t++) {
+        const uint4 out_s0 = take_out(at, AT_S, out_row(at, 16, 2 * t)), out_s1 = take_out(at, AT_S, out_row(at, 16, 2 * t + 1));
+        const uint4 out_uc = take_out(at, AT_U, out_row(at, 8, t));
         float d[2][4];
         GDN_UNROLL
         for (uint32_t h = 0; h < 2; h++) {
@@ -184,20 +191,15 @@ GDN_DEVICE void product_k(const place &at, const unsigned char *K, const float *
         GDN_UNROLL
         for (uint32_t k = 0; k < K_TILES; k++) {
             uint32_t b[4];
-            gdn_ldmatrix_x4_trans(b, K + gdn_swizzle_at<256>(16 * t + gdn_plain_row(at.lane), 2 * k + gdn_plain_unit(at.lane)));
+            gdn_ldmatrix_x4_trans(b,
+                                  at.smem + AT_K + gdn_swizzle_at<256>(16 * t + gdn_plain_row(at.lane), 2 * k + gdn_plain_unit(at.lane)));
             gdn_mma_pair(s[2 * k], s[2 * k + 1], hi, b);
             if (LIMBS == 2) gdn_mma_pair(s[2 * k], s[2 * k + 1], lo, b);
         }
+        put_out(at, S_out, out_row(at, 16, 2 * t), out_s0);
+        put_out(at, S_out, out_row(at, 16, 2 * t + 1), out_s1);
+        if (out_row(at, 8, t) < rows) put_out(at, uc_out, out_row(at, 8, t), out_uc);
     }
-}
-GDN_DEVICE void store_uc(const place &at, const float (&x)[2 * T_TILES][4], gdn_bf16 *uc_out, uint32_t rows) {
-    GDN_UNROLL
-    for (uint32_t t = 0; t < T_TILES; t++) {
-        const uint32_t r[4] = { gdn_pack_bf16(-x[2 * t][0], -x[2 * t][1]), gdn_pack_bf16(-x[2 * t][2], -x[2 * t][3]),
-                                gdn_pack_bf16(-x[2 * t + 1][0], -x[2 * t + 1][1]), gdn_pack_bf16(-x[2 * t + 1][2], -x[2 * t + 1][3]) };
-        put_strip(at, t, r);
-    }
-    store_strips(at, uc_out, rows);
 }
 
 template <int LIMBS> GDN_DEVICE void run(const operands &o, const gdn_rule_ext &ext) {
@@ -208,7 +210,6 @@ template <int LIMBS> GDN_DEVICE void run(const operands &o, const gdn_rule_ext &
     at.lane = gdn_lane();
     at.warp = gdn_warp();
     at.smem = smem;
-    at.own = smem + AT_OWN + at.warp * OWN;
     const gdn_state_ptrs h = gdn_states_of(ext, o.h_state, o.h_state_is_table, b, at.head, o.nv, DIM, DIM);
     if (!h.in) return;
     const gdn_sequence seq = gdn_find_sequence(ext, b, o.seq_len, o.num_chunks, o.cu, o.is_varlen);
@@ -222,10 +223,7 @@ template <int LIMBS> GDN_DEVICE void run(const operands &o, const gdn_rule_ext &
     const bool fresh = gdn_is_fresh(ext, b), idle = seq.begin == seq.end; /* idle: nothing to do but to pass the state on */
     if (idle && h.in == h.out && !fresh) return;
     logs l = fetch_logs(o, at, seq, seq.begin);
-    if (!idle) {
-        fetch_shared(o, at, seq, seq.begin);
-        fetch_own(o, at, seq, seq.begin);
-    }
+    if (!idle) fetch_w(o, at, seq, seq.begin);
     gdn_cp_async_commit();
     state s;
     if (fresh)
@@ -237,21 +235,22 @@ template <int LIMBS> GDN_DEVICE void run(const operands &o, const gdn_rule_ext &
     GDN_NO_UNROLL
     for (uint32_t c = seq.begin; c < seq.end; c++) {
         const uint64_t row = at.row0 + (c - seq.begin) * at.rows;
-        const unsigned char *const stage = smem + (c & 1) * STAGE;
         gdn_cp_async_wait<0>();
-        gdn_sync_block(); /* this chunk is here, and everyone has left the one before */
-        if (c + 1 < seq.end) fetch_shared(o, at, seq, c + 1);
+        gdn_sync_block(); /* W is here; K, S and uc of the chunk before are done with */
+        fetch_ku(o, at, seq, c);
         gdn_cp_async_commit();
         l = fetch_logs(o, at, seq, c + 1);
 
         float x[2 * T_TILES][4];
-        load_u(at, x);
-        gdn_sync_warp();
-        product_ws<LIMBS>(at, stage, s, x, o.S_out + row * (DIM * DIM));
-        store_uc(at, x, o.uc_out + row * (CHUNK * DIM), gdn_chunk_rows(seq, c));
-        if (c + 1 < seq.end) fetch_own(o, at, seq, c + 1);
+        product_ws<LIMBS>(at, s, x);
+        gdn_cp_async_wait<0>();
+        gdn_sync_warp(); /* this warp's columns of U are here */
+        make_uc(at, x);
+        gdn_sync_block(); /* K is here, S and uc are complete, W is done with */
+        if (c + 1 < seq.end) fetch_w(o, at, seq, c + 1);
         gdn_cp_async_commit();
-        product_k<LIMBS>(at, stage + TILE, reinterpret_cast<const float *>(smem + AT_DECAY) + (c & 1) * DECAY_PITCH, s, x);
+        product_k<LIMBS>(at, reinterpret_cast<const float *>(smem + AT_DECAY) + (c & 1) * DECAY_PITCH, s, x, o.S_out + row * (DIM * DIM),
+                         o.uc_out + row * (CHUNK * DIM), gdn_chunk_rows(seq, c));
         put_decays(at, l, c + 1);
         if (ckpt) {
             const uint64_t done = (uint64_t)(c + 1) * CHUNK;
