@@ -7,62 +7,11 @@
  * Sums over j: from 0, four products added left to right, then that sum to the accumulator. No contraction, and vectors run
  * over v only, so that every instruction set and a GPU without FMA give the same bytes.
  *
- * Both passes walk blocks of whole state rows; the accumulators are a row that stays in L1, so no instruction set runs out of
- * registers. Pass 2 takes a block through all rows t while it is in L1. Between the passes a head (64 KiB) waits in L2, and
- * all through both of them the next head is asked for, line after line: that is what keeps memory busy while this computes. */
+ * Both passes take blocks of whole state rows (decode_k_pass.h): the head at once for one row t, and otherwise few enough that
+ * all rows t find them in L1. Between the passes a head (64 KiB) waits in L2. */
+#include "decode_k_pass.h"
 #include "isa.h"
 #include "step.h"
-
-/* Rows of a block (as many as leave room for the broadcast k and q in registers), and how many of every 8 rows of the next
- * head are asked for in pass 1; the others in pass 2. */
-#if VL == 16
-enum { DOT_ROWS = 8, STEP_ROWS = 8, EARLY = 4 };
-#else
-enum { DOT_ROWS = 8, STEP_ROWS = 4, EARLY = 2 };
-#endif
-enum { LATE = (8 - EARLY) * STEP_ROWS / 8 }; /* rows a block of pass 2 */
-
-GDN_INLINE vf sum4(const vf *p) {
-    return ((p[0] + p[1]) + p[2]) + p[3];
-}
-
-/* Asks L2 for the part of `rows` dense rows that falls to vector v of a pass over a row. */
-GDN_INLINE void fetch(const float *next, int rows, int v) {
-    for (int i = 0; i < rows * VL; i += 16) __builtin_prefetch(next + v * rows + i, 0, 2);
-}
-
-/* acc += block^T k; next: rows to fetch meanwhile (EARLY of them), or NULL */
-GDN_INLINE void dot_block(const float *s, ptrdiff_t pitch, const float *k, float *restrict acc, int dim, const float *next) {
-    vf kb[DOT_ROWS];
-    for (int i = 0; i < DOT_ROWS; i++) kb[i] = vset(k[i]);
-    for (int v = 0; v < dim; v += VL) {
-        vf a = vload(acc + v), p[DOT_ROWS];
-        if (next) fetch(next, EARLY, v);
-        for (int i = 0; i < DOT_ROWS; i++) p[i] = vload(s + i * pitch + v) * kb[i];
-        for (int i = 0; i < DOT_ROWS; i += 4) a += sum4(p + i);
-        vstore(acc + v, a);
-    }
-}
-
-/* dst = g*src + k vn^T, acc += dst^T q; dst may be src; next: LATE rows */
-GDN_INLINE void step_block(const float *src, ptrdiff_t pitch, float *dst, float g, const float *k, const float *q, const float *restrict vn,
-                           float *restrict acc, int dim, const float *next) {
-    const vf gb = vset(g);
-    vf kb[STEP_ROWS], qb[STEP_ROWS];
-    for (int i = 0; i < STEP_ROWS; i++) kb[i] = vset(k[i]), qb[i] = vset(q[i]);
-    for (int v = 0; v < dim; v += VL) {
-        const vf n = vload(vn + v);
-        if (next) fetch(next, LATE, v);
-        vf a = vload(acc + v), x[STEP_ROWS];
-        for (int i = 0; i < STEP_ROWS; i++) x[i] = gb * vload(src + i * pitch + v) + kb[i] * n;
-        for (int i = 0; i < STEP_ROWS; i++) {
-            vstore(dst + i * dim + v, x[i]);
-            x[i] *= qb[i];
-        }
-        for (int i = 0; i < STEP_ROWS; i += 4) a += sum4(x + i);
-        vstore(acc + v, a);
-    }
-}
 
 /* hk of row t is in out; vn_t = (v - g*c)*b */
 GDN_INLINE void value_row(gdn__step *u, uint32_t t, int dim) {
@@ -82,24 +31,23 @@ GDN_INLINE void clear_rows(gdn__step *u, uint32_t rows, int dim) {
         for (int v = 0; v < dim; v += VL) vstore(u->out[t] + v, (vf) { 0 });
 }
 
-GDN_INLINE void rows_of(gdn__step *u, uint32_t rows, int dim) {
-    _Alignas(64) float spare[STEP_ROWS * GDN__STEP_DIM]; /* a block whose state is not kept */
+/* block: state rows at a time, a constant */
+GDN_INLINE void rows_of(gdn__step *u, uint32_t rows, int dim, int block) {
+    _Alignas(64) float spare[BLOCK * GDN__STEP_DIM]; /* a block whose state is not kept */
 
     clear_rows(u, rows, dim);
-    for (int j = 0; j < dim; j += DOT_ROWS) {
-        const float *const from = u->src + j * u->src_pitch, *const next = u->next ? u->next + j / DOT_ROWS * EARLY * dim : NULL;
-        for (uint32_t t = 0; t < rows; t++) dot_block(from, u->src_pitch, u->k[t] + j, u->out[t], dim, t == 0 ? next : NULL);
-    }
+    for (int j = 0; j < dim; j += block)
+        for (uint32_t t = 0; t < rows; t++) dot_block(u->src + j * u->src_pitch, u->src_pitch, u->k[t] + j, u->out[t], block, dim);
     for (uint32_t t = 0; t < rows; t++) value_row(u, t, dim);
 
     clear_rows(u, rows, dim);
-    for (int j = 0; j < dim; j += STEP_ROWS) {
-        const float *from = u->src + j * u->src_pitch, *const next =
-                                                           u->next ? u->next + (dim / 8 * EARLY + j / STEP_ROWS * LATE) * dim : NULL;
+    for (int j = 0; j < dim; j += block) {
+        const float *from = u->src + j * u->src_pitch;
         ptrdiff_t pitch = u->src_pitch;
         for (uint32_t t = 0; t < rows; t++) {
             float *const to = u->after[t] ? u->after[t] + j * dim : spare;
-            step_block(from, pitch, to, u->g[t], u->k[t] + j, u->q[t] + j, u->vn[t], u->out[t], dim, t == 0 ? next : NULL);
+            step_block(from, pitch, to, u->g[t], u->k[t] + j, u->q[t] + j, u->vn[t], u->out[t], block, dim,
+                       t == 0 && u->next ? u->next + j * dim : NULL);
             from = to;
             pitch = dim;
         }
@@ -109,12 +57,12 @@ GDN_INLINE void rows_of(gdn__step *u, uint32_t rows, int dim) {
 }
 
 static void rows(gdn__step *u) {
-    if (u->dim == GDN__STEP_DIM && u->rows == 1)
-        rows_of(u, 1, GDN__STEP_DIM);
+    if (u->dim == GDN__STEP_DIM && u->rows == 1 && u->after[0])
+        rows_of(u, 1, GDN__STEP_DIM, HEAD_BLOCK);
     else if (u->dim == GDN__STEP_DIM)
-        rows_of(u, u->rows, GDN__STEP_DIM);
+        rows_of(u, u->rows, GDN__STEP_DIM, BLOCK);
     else
-        rows_of(u, u->rows, 64);
+        rows_of(u, u->rows, 64, BLOCK);
 }
 
 /* One read and one write of the state: each element goes through the accepted rows in a register. */
