@@ -39,7 +39,7 @@ gdn_status gdn__arena_set(gdn__arena *a, uint64_t dst, const float *src, uint64_
     if (type == GDN_F32) {
         s = gdn_copy_in(a->g, NULL, dst, src, n * 4);
     } else {
-        uint16_t *half = malloc((size_t)n * 2);
+        uint16_t *half = calloc((size_t)n, sizeof *half);
         if (!half) return gdn__engine_say(err, GDN_E_NOMEM, "out of memory");
         for (uint64_t i = 0; i < n; i++) half[i] = gdn__to_bf16(src[i]);
         s = gdn_copy_in(a->g, NULL, dst, half, n * 2);
@@ -61,7 +61,7 @@ gdn_status gdn__arena_get(gdn__arena *a, uint64_t src, uint64_t n, uint32_t type
         const gdn_status s = gdn_copy_out(a->g, NULL, out, src, bytes);
         return s == GDN_OK ? s : failed(err, s, "copy from the device", bytes);
     }
-    uint16_t *half = malloc((size_t)bytes);
+    uint16_t *half = calloc((size_t)n, sizeof *half);
     if (!half) return gdn__engine_say(err, GDN_E_NOMEM, "out of memory");
     const gdn_status s = gdn_copy_out(a->g, NULL, half, src, bytes);
     for (uint64_t i = 0; s == GDN_OK && i < n; i++) out[i] = gdn__from_bf16(half[i]);

@@ -172,15 +172,14 @@ static gdn_status parse(gdn_st *st, const unsigned char *bytes, uint64_t size, g
 
 /* ---- opening ---- */
 
-static gdn_status make(const char *label, gdn_st **out, gdn_text *err) {
+/* NULL: out of memory, and said. */
+static gdn_st *make(const char *label, gdn_text *err) {
     gdn_st *st = calloc(1, sizeof *st);
     if (st) st->label = strdup(label);
-    if (!st || !st->label) {
-        free(st);
-        return gdn__engine_say(err, GDN_E_NOMEM, "%s: out of memory", label);
-    }
-    *out = st;
-    return GDN_OK;
+    if (st && st->label) return st;
+    free(st);
+    (void)gdn__engine_say(err, GDN_E_NOMEM, "%s: out of memory", label);
+    return NULL;
 }
 
 void gdn_st_close(gdn_st *st) {
@@ -194,9 +193,9 @@ void gdn_st_close(gdn_st *st) {
 
 gdn_status gdn_st_open_memory(const void *bytes, uint64_t size, const char *label, gdn_st **out, gdn_text *err) {
     *out = NULL;
-    gdn_st *st = NULL;
-    gdn_status s = make(label, &st, err);
-    if (s == GDN_OK) s = parse(st, bytes, size, err);
+    gdn_st *st = make(label, err);
+    if (!st) return GDN_E_NOMEM;
+    const gdn_status s = parse(st, bytes, size, err);
     if (s != GDN_OK) {
         gdn_st_close(st);
         return s;
@@ -232,9 +231,9 @@ static gdn_status map_file(gdn_st *st, const char *path, gdn_text *err) {
 
 gdn_status gdn_st_open(const char *path, gdn_st **out, gdn_text *err) {
     *out = NULL;
-    gdn_st *st = NULL;
-    gdn_status s = make(path, &st, err);
-    if (s == GDN_OK) s = map_file(st, path, err);
+    gdn_st *st = make(path, err);
+    if (!st) return GDN_E_NOMEM;
+    gdn_status s = map_file(st, path, err);
     if (s == GDN_OK) s = parse(st, st->map, st->map_size, err);
     if (s != GDN_OK) {
         gdn_st_close(st);

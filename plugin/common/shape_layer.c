@@ -7,10 +7,9 @@ static gdn_status check_conv_heads(gdn_conv_shape *s, const char *op, gdn_text *
     if ((st = gdn__check_nonzero(err, op, "nk", s->nk)) || (st = gdn__check_nonzero(err, op, "nv", s->nv)) ||
         (st = gdn__check_nonzero(err, op, "k_dim", s->k_dim)) || (st = gdn__check_nonzero(err, op, "v_dim", s->v_dim)))
         return st;
-    const uint64_t q = (uint64_t)s->nk * s->k_dim, v = (uint64_t)s->nv * s->v_dim;
-    if (2 * q + v != s->channels)
-        return gdn__fail(err, GDN_E_ARG, "%s: channels is %u, not 2*nk*k_dim + nv*v_dim, %llu", op, s->channels,
-                         (unsigned long long)(2 * q + v));
+    const uint64_t q = (uint64_t)s->nk * s->k_dim, v = (uint64_t)s->nv * s->v_dim, all = 2 * q + v;
+    if (all != s->channels)
+        return gdn__fail(err, GDN_E_ARG, "%s: channels is %u, not 2*nk*k_dim + nv*v_dim, %llu", op, s->channels, (unsigned long long)all);
     if (s->k_dim > 512) return gdn__fail(err, GDN_E_ARG, "%s: k_dim is %u, above 512", op, s->k_dim);
     if (s->silu != GDN_CONV_ACT_SILU) return gdn__fail(err, GDN_E_ARG, "%s: silu is %u, this form always applies it: set 1", op, s->silu);
     if (s->out_stride) return gdn__fail(err, GDN_E_ARG, "%s: out_stride is for conv1d; set q_stride, k_stride and v_stride", op);

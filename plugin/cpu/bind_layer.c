@@ -138,7 +138,7 @@ static gdn_status check_state_pairs(const gdn_state_shape *s, const int32_t *src
         for (uint32_t j = 0; !st && j < i; j++)
             if (dst[i] >= 0 && dst[i] == dst[j] && (!src || (src[i] >= 0 && src[j] >= 0)))
                 st = gdn__fail(err, GDN_E_CHECKED, "%s: dst_slots names slot %d twice, at %u and %u", op, dst[i], j, i);
-    for (uint32_t i = 0; !st && one_pool && i < n; i++)
+    for (uint32_t i = 0; !st && src && one_pool && i < n; i++)
         for (uint32_t j = 0; !st && j < n; j++)
             if (i != j && src[i] >= 0 && dst[i] >= 0 && src[j] >= 0 && src[i] == dst[j])
                 st = gdn__fail(err, GDN_E_CHECKED, "%s: pair %u copies from slot %d, which pair %u writes", op, i, src[i], j);

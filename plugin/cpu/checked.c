@@ -33,8 +33,13 @@ gdn_status cpu_check_slots(gdn_text *err, const char *op, const char *name, cons
     return GDN_OK;
 }
 
+/* GDN_STATE_POOL: only then are there slots, and then both. */
+static bool is_pool(const gdn_cpu_rule *c) {
+    return c->in_slots && c->out_slots;
+}
+
 static bool is_padding(const gdn_cpu_rule *c, uint32_t b) {
-    if (c->addr == GDN_STATE_POOL) return c->in_slots[b] < 0 || c->out_slots[b] < 0;
+    if (is_pool(c)) return c->in_slots[b] < 0 || c->out_slots[b] < 0;
     if (c->addr == GDN_STATE_TABLE) return !((const uint64_t *)c->state)[b] || !((const uint64_t *)c->state_out)[b];
     return false;
 }
@@ -96,9 +101,10 @@ gdn_status cpu_check_rule(const gdn_plan *p, const gdn_cpu_rule *c, gdn_text *er
         st = cpu_check_offsets(err, op, "cu_rows", c->cu, c->cu64, c->batch, (uint64_t)c->batch * c->seq_len, c->seq_len);
     if (!st && s->base.op == GDN_OP_FOLD) st = check_kept(c, op, err);
     if (st || !(s->base.flags & GDN_PLAN_CHECKED)) return st;
-    if (c->in_slots && (st = cpu_check_slots(err, op, "in_tab", c->in_slots, c->batch, s->num_slots))) return st;
-    if (c->out_slots && (st = cpu_check_slots(err, op, "out_tab", c->out_slots, c->batch, s->num_slots))) return st;
-    if (c->in_slots && (st = check_collisions(c, op, err))) return st;
+    if (is_pool(c) &&
+        ((st = cpu_check_slots(err, op, "in_tab", c->in_slots, c->batch, s->num_slots)) ||
+         (st = cpu_check_slots(err, op, "out_tab", c->out_slots, c->batch, s->num_slots)) || (st = check_collisions(c, op, err))))
+        return st;
     return c->gate ? check_gates(c, op, err) : GDN_OK;
 }
 

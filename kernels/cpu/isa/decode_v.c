@@ -47,15 +47,16 @@ GDN_INLINE void fetch(const float *p, int n) {
     for (int j = 0; j < n; j += 16) __builtin_prefetch(p + j, 0, 2);
 }
 
-/* One row of a block: from (dense, or one column for all: pitch 0) to `to`, which may be the same. */
+/* One row of a block: from (dense, or one column for all: pitch 0) to `to`, which may be the same. more: ask for
+ * what is ahead. */
 GDN_INLINE void step_block(gdn__step *u, uint32_t t, int c, const float *from, ptrdiff_t pitch, float *to, float kq, int dim,
-                           const float *ahead) {
+                           const float *ahead, bool more) {
     const float *const k = u->k[t], *const q = u->q[t];
     float s[VL];
     vf r[VL];
     GDN_UNROLL for (int i = 0; i < COLS; i++) {
         vf sk = { 0 }, sq = { 0 };
-        if (ahead) fetch(ahead + i * dim / 2, dim / 2);
+        if (more) fetch(ahead + i * dim / 2, dim / 2);
         for (int j = 0; j < dim; j += VL) {
             const vf x = vload(from + i * pitch + j);
             sk = vfma(x, vload(k + j), sk);
@@ -72,7 +73,7 @@ GDN_INLINE void step_block(gdn__step *u, uint32_t t, int c, const float *from, p
         out[i] = scale * (g * s[COLS + i] + kq * vn[i]);
     }
     for (int i = 0; i < COLS; i++) {
-        if (ahead) fetch(ahead + (COLS + i) * dim / 2, dim / 2);
+        if (more) fetch(ahead + (COLS + i) * dim / 2, dim / 2);
         for (int j = 0; j < dim; j += VL) vstore(to + i * dim + j, advance(vload(from + i * pitch + j), g, vn[i], vload(k + j)));
     }
 }
@@ -84,14 +85,12 @@ GDN_INLINE void rows_of(gdn__step *u, uint32_t rows, int dim) {
     for (int c = 0; c < dim; c += COLS) {
         const float *from = u->src + c * u->src_pitch;
         ptrdiff_t pitch = u->src_pitch;
-        const float *ahead = NULL;
-        if (AHEAD > 0 && c + AHEAD < dim)
-            ahead = from + AHEAD * pitch;
-        else if (AHEAD > 0 && u->next)
-            ahead = u->next + (c + AHEAD - dim) * dim;
+        const bool here = c + AHEAD < dim;
+        const bool more = AHEAD > 0 && (here || u->next);
+        const float *const ahead = here || !more ? from + AHEAD * pitch : u->next + (c + AHEAD - dim) * dim;
         for (uint32_t t = 0; t < rows; t++) {
             float *const to = u->after[t] ? u->after[t] + c * dim : spare;
-            step_block(u, t, c, from, pitch, to, kq[t], dim, t == 0 ? ahead : NULL);
+            step_block(u, t, c, from, pitch, to, kq[t], dim, ahead, t == 0 && more);
             from = to;
             pitch = dim;
         }

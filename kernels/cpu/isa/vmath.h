@@ -63,7 +63,7 @@ GDN_INLINE vf vload_bf16(const uint16_t *p) {
 }
 GDN_INLINE void vstore_bf16(uint16_t *p, vf x) {
     vu u = (vu)x, even = (u + 0x7fff + ((u >> 16) & 1)) >> 16, nan = (u >> 16) | 0x40;
-    vu is_nan = (vu)(x != x);
+    vu is_nan = (vu)(x != x); /* NOLINT(misc-redundant-expression): what a NaN is */
     *(vh_unaligned *)p = __builtin_convertvector((is_nan & nan) | (~is_nan & even), vh);
 }
 GDN_INLINE vf vload_act(bool f32, const void *p, uint64_t i) {

@@ -8,7 +8,7 @@ static gdn_status check_host(const gdn_host *host, gdn_text *err) {
     const char *name = gdn__gpu_target.name;
     if (!host) return gdn__fail(err, GDN_E_ARG, "%s: host is NULL", name);
     if (!GDN_HAS(host, gdn_host, log) || !GDN_HAS(host, gdn_host, lever) || !GDN_HAS(host, gdn_host, once) ||
-        !GDN_HAS(host, gdn_host, backend))
+        !GDN_HAS(host, gdn_host, backend)) /* NOLINT(bugprone-sizeof-expression): the pointer's own size */
         return gdn__fail(err, GDN_E_ABI, "%s: the host table of %u bytes lacks log, lever, once or backend", name, host->struct_size);
     const gdn_backend *b = host->backend;
     if (!GDN_HAS(b, gdn_backend, modules_load) || !GDN_HAS(b, gdn_backend, module_unload) || !GDN_HAS(b, gdn_backend, function) ||
