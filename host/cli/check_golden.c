@@ -42,8 +42,8 @@ static void report(const golden_lab *b, const char *target) {
     const golden *l = b->l;
     const char *dtype = b->act == GDN_BF16 ? "bf16" : "f32";
     if (b->c->json) {
-        cli_print_json(json_pack("{s:i,s:s,s:s,s:s,s:s,s:b,s:O,s:O}", "schema", 1, "command", "check", "file", l->file, "target", target,
-                                 "dtype", dtype, "ok", b->over == 0, "results", b->results, "routes", b->routes));
+        cli_print_json(json_pack("{s:i,s:s,s:s,s:s,s:s,s:b,s:O,s:O}", "schema", 1, "command", "check", "file", cli_text(l->file), "target",
+                                 cli_text(target), "dtype", dtype, "ok", b->over == 0, "results", b->results, "routes", b->routes));
         return;
     }
     size_t i;

@@ -1,10 +1,10 @@
-/* check_model.c - recorded text through a checkpoint: every byte is fed as recorded, and the best next one compared.
+/* check_model.c - recorded text (check_replay.h) through a checkpoint: every byte is fed as recorded, and the best next one compared.
  *
  * Two passes a case: the prompt by prefill and then token by token through decode; and prompt and text in one prefill. Where
- * first_logits are recorded, those after the prompt must be near them: 1e-3 with f32 activations, 0.5 with bf16. replay is {"cases":
- * [{"prompt", "dtype": "float32" | "bfloat16", "tokens": [bytes], "top2_gap": [..], "first_logits": [..]}]}; only the cases of the dtype
- * asked for are used. */
+ * first_logits are recorded, those after the prompt must be near them: 1e-3 with f32 activations, 0.5 with bf16. Only the cases of
+ * the dtype asked for are used. */
 #include "check.h"
+#include "check_replay.h"
 #include "engine.h"
 #include "engine_text.h"
 #include "model_config.h"
@@ -15,14 +15,6 @@
 enum { MAX_REPLAY = 256 << 20 };
 static const double bf16_gap = 0.5;                     /* a bf16 run may differ below it */
 static const double first_f32 = 1e-3, first_bf16 = 0.5; /* of the first logits, absolute; measured 2.4e-5 and 0.23 */
-
-typedef struct replay_case {
-    uint32_t *tokens; /* prompt, then the recorded text */
-    double *gap;      /* one a recorded token           */
-    float *first;     /* vocab; NULL: not recorded      */
-    uint64_t n_prompt, n;
-    const char *prompt;
-} replay_case;
 
 /* Steps compared, mismatches, and the largest recorded gap at one. */
 typedef struct pass {
@@ -35,61 +27,6 @@ typedef struct totals {
     pass decode, prefill;
     double first_diff;
 } totals;
-
-/* ---- the recording ---- */
-
-static void case_free(replay_case *k) {
-    free(k->tokens);
-    free(k->gap);
-    free(k->first);
-    *k = (replay_case) { 0 };
-}
-
-static bool numbers(const json_t *a, uint64_t n) {
-    if (!json_is_array(a) || json_array_size(a) != n) return false;
-    for (size_t i = 0; i < n; i++)
-        if (!json_is_number(json_array_get(a, i))) return false;
-    return true;
-}
-
-static bool all_from_zero(const json_t *a) {
-    for (size_t i = 0; i < json_array_size(a); i++)
-        if (json_number_value(json_array_get(a, i)) < 0) return false;
-    return true;
-}
-
-static bool tokens_fit(const json_t *a, uint32_t vocab) {
-    if (!json_is_array(a) || !json_array_size(a)) return false;
-    for (size_t i = 0; i < json_array_size(a); i++) {
-        const json_t *v = json_array_get(a, i);
-        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= (json_int_t)vocab) return false;
-    }
-    return true;
-}
-
-/* NULL, or what is wrong with the case. */
-static const char *case_read(const json_t *j, uint32_t vocab, replay_case *k) {
-    const json_t *prompt = json_object_get(j, "prompt"), *tokens = json_object_get(j, "tokens"), *gap = json_object_get(j, "top2_gap"),
-                 *first = json_object_get(j, "first_logits");
-    if (!json_is_string(prompt) || !json_string_length(prompt)) return "prompt is missing, empty or not a string";
-    if (!tokens_fit(tokens, vocab)) return "tokens is missing, empty or holds something outside the vocabulary";
-    k->n = json_array_size(tokens);
-    k->n_prompt = json_string_length(prompt);
-    k->prompt = json_string_value(prompt);
-    if (!numbers(gap, k->n) || !all_from_zero(gap)) return "top2_gap is not one number of 0 or more a token";
-    if (first && !numbers(first, vocab)) return "first_logits is not one number a vocabulary entry";
-    k->tokens = malloc((size_t)(k->n_prompt + k->n) * sizeof *k->tokens);
-    k->gap = malloc((size_t)k->n * sizeof *k->gap);
-    k->first = first ? malloc(vocab * sizeof *k->first) : NULL;
-    if (!k->tokens || !k->gap || (first && !k->first)) return "out of memory";
-    for (uint64_t i = 0; i < k->n_prompt; i++) k->tokens[i] = (unsigned char)k->prompt[i];
-    for (uint64_t i = 0; i < k->n; i++) {
-        k->tokens[k->n_prompt + i] = (uint32_t)json_integer_value(json_array_get(tokens, i));
-        k->gap[i] = json_number_value(json_array_get(gap, i));
-    }
-    for (uint32_t i = 0; first && i < vocab; i++) k->first[i] = (float)json_number_value(json_array_get(first, i));
-    return NULL;
-}
 
 /* ---- comparing ---- */
 
@@ -150,7 +87,7 @@ static const char *first_text(const totals *t, char buf[40]) {
     if (t->firsts)
         snprintf(buf, 40, "within %.2e", t->first_diff);
     else
-        strcpy(buf, "not recorded");
+        snprintf(buf, 40, "not recorded");
     return buf;
 }
 
@@ -187,7 +124,7 @@ static bool run_case(const cli_common *c, gdn_engine *e, const json_t *j, size_t
     totals t = { 0 };
     bool ok = false;
     float *logits = malloc(vocab * sizeof *logits);
-    const char *why = logits ? case_read(j, vocab, &k) : "out of memory";
+    const char *why = logits ? replay_read(j, vocab, &k) : "out of memory";
     if (why) {
         cli_error(c, "%s: case %zu: %s", file, index, why);
     } else {
@@ -205,7 +142,7 @@ static bool run_case(const cli_common *c, gdn_engine *e, const json_t *j, size_t
         sum->firsts += t.firsts;
         sum->cases++;
     }
-    case_free(&k);
+    replay_free(&k);
     free(logits);
     return ok;
 }
@@ -250,8 +187,8 @@ static bool case_is_good(const cli_common *c, const json_t *j, size_t index, con
         (void)gdn__engine_say(&text, GDN_E_MODEL, "dtype is '%.40s', expected float32 or bfloat16", kind);
         why = buf;
     }
-    if (*mine) why = case_read(j, vocab, &k);
-    case_free(&k);
+    if (*mine) why = replay_read(j, vocab, &k);
+    replay_free(&k);
     if (why) cli_error(c, "%s: case %zu: %s", file, index, why);
     return !why;
 }

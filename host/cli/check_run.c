@@ -120,10 +120,10 @@ static int print_report(const self_test *s, const cli_common *c, const gdn_info 
         const char *verdict = l->skipped ? "absent" : ok ? "ok" : "FAILED";
         if (c->json) {
             json_t *row = json_pack("{s:s, s:s, s:s, s:s}", "op", l->op, "type", l->type, "what", l->what, "verdict", verdict);
-            if (l->entry) json_object_set_new(row, "entry", json_string(l->entry));
+            if (l->entry) json_object_set_new(row, "entry", json_string(cli_text(l->entry)));
             if (l->entry && isfinite(l->err)) json_object_set_new(row, "error", json_real(l->err));
             if (l->entry) json_object_set_new(row, "bound", json_real(l->bound));
-            if (l->reason[0]) json_object_set_new(row, "reason", json_string(l->reason));
+            if (l->reason[0]) json_object_set_new(row, "reason", json_string(cli_text(l->reason)));
             json_array_append_new(rows, row);
         } else if (l->entry) {
             printf("%-11s %-4s %-13s %-36s %.2e  (bound %.1e)  %s\n", l->op, l->type, l->what, l->entry, l->err, l->bound, verdict);
@@ -132,8 +132,8 @@ static int print_report(const self_test *s, const cli_common *c, const gdn_info 
         }
     }
     if (c->json)
-        cli_print_json(json_pack("{s:i, s:s, s:o, s:i, s:i}", "schema", 1, "target", info->target, "checks", rows, "failed", (int)failed,
-                                 "absent", (int)skipped));
+        cli_print_json(json_pack("{s:i, s:s, s:o, s:i, s:i}", "schema", 1, "target", cli_text(info->target), "checks", rows, "failed",
+                                 (int)failed, "absent", (int)skipped));
     else
         printf("%u checks on target %s: %u ok, %u failed, %u absent\n", s->lines, info->target, s->lines - failed - skipped, failed,
                skipped);

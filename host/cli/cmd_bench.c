@@ -44,10 +44,10 @@ static json_t *rows_json(const bench *b) {
         json_t *shape = json_pack("{s:i, s:i, s:i, s:i}", "T", (int)r->T, "batch", (int)r->batch, "nk", (int)b->nk, "nv", (int)b->nv);
         if (r->rows) json_object_set_new(shape, "rows", json_integer(r->rows));
         if (r->layout[0]) json_object_set_new(shape, "state", json_string(r->layout));
-        json_array_append_new(rows,
-                              json_pack("{s:s, s:s, s:s, s:o, s:f, s:f, s:f, s:f, s:f, s:s, s:f}", "op", r->op, "entry", r->entry, "type",
-                                        r->type, "shape", shape, "us_median", r->us_median, "us_p10", r->us_p10, "us_p90", r->us_p90,
-                                        "gbps", r->gbps, "gflops", r->gflops, "ceiling", r->ceiling, "of_ceiling", r->of_ceiling));
+        json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:o, s:f, s:f, s:f, s:f, s:f, s:s, s:f}", "op", r->op, "entry",
+                                              cli_text(r->entry), "type", r->type, "shape", shape, "us_median", r->us_median, "us_p10",
+                                              r->us_p10, "us_p90", r->us_p90, "gbps", r->gbps, "gflops", r->gflops, "ceiling", r->ceiling,
+                                              "of_ceiling", r->of_ceiling));
     }
     return rows;
 }
@@ -110,10 +110,10 @@ static int report(bench *b, const char *ops) {
     bench_measure_machine(b, &m);
     if (!run_all(b, ops)) return CLI_NO;
     if (b->cli->json) {
-        cli_print_json(json_pack("{s:i, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:I, s:o}", "schema", 1, "target", info.target, "device",
-                                 info.device.name, "threads", m.threads, "memcpy_gbps", m.memcpy_gbps, "copy_gbps", m.stream_gbps,
-                                 "scale_gbps", m.scale_gbps, "sgemm_gflops", m.sgemm_gflops, "pool_bytes", (json_int_t)b->pool_bytes,
-                                 "bench", rows_json(b)));
+        cli_print_json(json_pack("{s:i, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:I, s:o}", "schema", 1, "target", cli_text(info.target),
+                                 "device", cli_text(info.device.name), "threads", m.threads, "memcpy_gbps", m.memcpy_gbps, "copy_gbps",
+                                 m.stream_gbps, "scale_gbps", m.scale_gbps, "sgemm_gflops", m.sgemm_gflops, "pool_bytes",
+                                 (json_int_t)b->pool_bytes, "bench", rows_json(b)));
         return CLI_OK;
     }
     printf("target %s, %s, %d threads, heads %u/%u, states rotated through %llu MiB\n", info.target, info.device.name, m.threads, b->nk,

@@ -177,8 +177,8 @@ static void print_route(void *user, const char *op, const gdn_route *route, uint
 }
 
 static void add_route(void *user, const char *op, const gdn_route *route, uint64_t launches) {
-    json_array_append_new(
-        user, json_pack("{s:s,s:s?,s:s?,s:I}", "op", op, "entry", route->entry, "guard", route->guard, "launches", (json_int_t)launches));
+    json_array_append_new(user, json_pack("{s:s,s:s?,s:s?,s:I}", "op", op, "entry", cli_text(route->entry), "guard", cli_text(route->guard),
+                                          "launches", (json_int_t)launches));
 }
 
 static const char *scheme(const request *r) {
@@ -207,7 +207,7 @@ static void print_document(const request *r, const gdn_engine *e, const gdn_info
     json_t *tokens = json_array(), *routes = json_array();
     for (uint64_t i = 0; i < k->n; i++) json_array_append_new(tokens, json_integer((unsigned char)k->text[i]));
     if (gdn_engine_routes(e, add_route, routes) != GDN_OK) cli_error(&r->common, "explain failed");
-    json_t *doc = json_pack("{s:i,s:s,s:s,s:s,s:s,s:o,s:o}", "schema", 1, "command", "generate", "target", info->target, "dtype",
+    json_t *doc = json_pack("{s:i,s:s,s:s,s:s,s:s,s:o,s:o}", "schema", 1, "command", "generate", "target", cli_text(info->target), "dtype",
                             r->dtype == GDN_BF16 ? "bf16" : "f32", "speculate", scheme(r), "tokens", tokens, "routes", routes);
     json_t *text = json_stringn(k->text, (size_t)k->n);
     json_object_set_new(doc, "text", text ? text : json_null()); /* null: not UTF-8 */

@@ -96,7 +96,7 @@ static void note_route(golden_lab *b, uint32_t op, const gdn_route *r) {
     json_array_foreach(b->routes, i, seen) {
         if (!strcmp(json_string_value(json_object_get(seen, "entry")), entry)) return;
     }
-    json_array_append_new(b->routes, json_pack("{s:s,s:s}", "op", name, "entry", entry));
+    json_array_append_new(b->routes, json_pack("{s:s,s:s}", "op", name, "entry", cli_text(entry)));
 }
 
 void lab_launch(golden_lab *b, const gdn_shape *shape, uint32_t n_ptr, uint64_t *ptr, int workspace, uint32_t n_u32, const uint32_t *u32) {
