@@ -1,7 +1,7 @@
 /* test_conf.c - settings files: what is accepted, the exact line for what is not (B172 to B182), and which files are read. */
+#include "comma_locale.h"
 #include "host_test.h"
 
-#include <locale.h>
 #include <sys/stat.h>
 
 static gdn_status parse(const char *text, size_t n, gdn__ini *ini, reason *r) {
@@ -125,10 +125,21 @@ static void test_refused(void **state) {
     REFUSED("[defaults]\n\vgdn_woa = 1\n", "t.ini:2: control character 0x0b");
 }
 
-/* B176: nothing depends on the host's locale, and the locale is left as it was. */
+/* B176: nothing depends on the host's locale, and the locale is left as it was. The one with a comma is made here. */
 static void test_locale(void **state) {
     (void)state;
-    static const char *const names[] = { "C", "C.utf8", "de_DE.UTF-8", "tr_TR.UTF-8", "en_US.ISO-8859-1" };
+    const char *comma = NULL;
+    const locale_t made = comma_locale_make(&comma);
+    const char *const names[] = { "C", "C.utf8", "de_DE.UTF-8", "tr_TR.UTF-8", "en_US.ISO-8859-1" };
+    if (made) {
+        assert_non_null(setlocale(LC_NUMERIC, comma));
+        assert_string_equal(localeconv()->decimal_point, ",");
+        expect_read("[defaults]\ngdn_prefill_tc = true\nw4a4_mx_nt = 1\n", "w4a4_mx_nt", "1", 3);
+        assert_string_equal(setlocale(LC_NUMERIC, NULL), comma);
+        assert_non_null(setlocale(LC_NUMERIC, "C"));
+        freelocale(made);
+    }
+    comma_locale_remove();
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (!setlocale(LC_ALL, names[i])) continue; /* not installed here */
         char *before = strdup(setlocale(LC_ALL, NULL));

@@ -248,12 +248,6 @@ static bool comma_is_the_point(void) {
     return !strcmp(buf, "0,5") && strtod("0.5", NULL) == 0;
 }
 
-/* glibc does not give back the list that it makes of LOCPATH; AddressSanitizer's leak check asks here. */
-__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void) {
-    return "leak:__argz_add_sep\n";
-}
-
 /* The host calls setlocale or uselocale with a comma locale; afterwards it is still that locale. */
 static void B176_floats_in_a_comma_locale(void **state) {
     (void)state;
