@@ -1,0 +1,96 @@
+/* gated_delta_rule_fla.cu - prefill by 64-token chunks in three launches: recompute_wu, a scalar state spine, chunk_fwd_o. Contract:
+ * abi/gdn_op_rule.h; formulas in kernels/common/gdn_{recompute_wu,spine,fwd_o}.cuh. K = V = 128.
+ *
+ * Scratch, row r = (chunk_offset + c)*nv + head: W, U, uc bf16 [64][128], S bf16 [128][128], gc f32 [64]. chunk_offset: b*num_chunks,
+ * or (varlen) the sum of ceil(len/64) over earlier sequences. Rows past a chunk's last valid token are neither written nor read.
+ *
+ *   gated_delta_rule_recompute_wu                 grid (num_chunks, nv, batch)  block 256  smem 33024
+ *   gated_delta_rule_chunk_delta_h_vfused         grid (nv, batch)              block 256  smem 49412
+ *   gated_delta_rule_chunk_delta_h_vtile          grid (nv, batch)              block 512  smem 49412
+ *   gated_delta_rule_chunk_delta_h_pipe           grid (nv, batch)              block 256  smem 99336   vfused's bytes
+ *   gated_delta_rule_chunk_fwd_o                  grid (num_chunks, nv, batch)  block 512  smem 98816
+ *   gated_delta_rule_chunk_fwd_o_mma8             the same                                              fwd_o's bytes
+ *
+ * gate rows hold nv values gb_stride apart, beta is a pointer of its own with the same stride. cu_chunks is not read. Each entry has
+ * an `_ext` form with gdn_rule_ext's fields appended (kernels/common/gdn_rule.cuh); grid.x then counts the chunks of this launch. */
+#include "gdn_device.cuh"
+#include "gdn_fwd_o.cuh"
+#include "gdn_recompute_wu.cuh"
+#include "gdn_spine.cuh"
+
+#define EXT_                                                                                                                  \
+    const uint64_t *in_tab, const uint64_t *out_tab, const uint8_t *fresh, float *ckpt, uint32_t ckpt_every, float ext_scale, \
+        uint32_t chunk_begin, uint32_t chunk_end, uint32_t qk_from_first
+#define EXT_VALUES_                                                                                \
+    gdn_rule_ext {                                                                                 \
+        in_tab, out_tab, fresh, ckpt, ckpt_every, ext_scale, chunk_begin, chunk_end, qk_from_first \
+    }
+
+/* ---- W, U, gc ---- */
+#define WU_                                                                                                                                \
+    const gdn_bf16 *key, const gdn_bf16 *value, const float *gate, const float *beta, gdn_bf16 *W, gdn_bf16 *U, float *gc, uint32_t batch, \
+        uint32_t seq_len, uint32_t num_chunks, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd, uint32_t qk_stride, uint32_t v_stride,  \
+        uint32_t gb_stride, const int32_t *cu_seqlens, const int32_t *cu_chunks, uint32_t is_varlen
+#define WU_VALUES_                                                                                                                \
+    gdn_wu {                                                                                                                      \
+        key, value, gate, beta, W, U, gc, seq_len, num_chunks, nk, nv, qk_stride, v_stride, gb_stride, cu_seqlens, is_varlen != 0 \
+    }
+#define UNUSED_WU_ (void)batch, (void)kd, (void)vd, (void)cu_chunks
+
+GDN_KERNEL(GDN_WU_BLOCK, 2) gated_delta_rule_recompute_wu(WU_) {
+    UNUSED_WU_;
+    gdn_recompute_wu(WU_VALUES_, gdn_rule_ext {});
+}
+GDN_KERNEL(GDN_WU_BLOCK, 2) gated_delta_rule_recompute_wu_ext(WU_, EXT_) {
+    UNUSED_WU_;
+    gdn_recompute_wu(WU_VALUES_, EXT_VALUES_);
+}
+
+/* ---- the state spines ---- */
+#define SPINE_                                                                                                                       \
+    void *h_state, const gdn_bf16 *W, const gdn_bf16 *U, const gdn_bf16 *key, const float *gate, const float *gc, gdn_bf16 *S_out,   \
+        gdn_bf16 *uc_out, uint32_t batch, uint32_t seq_len, uint32_t num_chunks, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd, \
+        uint32_t qk_stride, uint32_t gb_stride, uint32_t h_state_is_table, const int32_t *cu_seqlens, const int32_t *cu_chunks,      \
+        uint32_t is_varlen
+#define SPINE_VALUES_                                                                                                               \
+    gdn_spine {                                                                                                                     \
+        h_state, W, U, key, gate, gc, S_out, uc_out, seq_len, num_chunks, nk, nv, qk_stride, h_state_is_table != 0, is_varlen != 0, \
+            cu_seqlens                                                                                                              \
+    }
+#define UNUSED_SPINE_ (void)batch, (void)kd, (void)vd, (void)gb_stride, (void)cu_chunks
+
+/* split, buffers, tokens side by side */
+#define SPINE_ENTRIES_(name, split, buffers, tokens)                                       \
+    GDN_KERNEL(128 * split, 1) gated_delta_rule_chunk_delta_h_##name(SPINE_) {             \
+        UNUSED_SPINE_;                                                                     \
+        gdn_scalar_spine<split, buffers, tokens>(SPINE_VALUES_, gdn_rule_ext {});          \
+    }                                                                                      \
+    GDN_KERNEL(128 * split, 1) gated_delta_rule_chunk_delta_h_##name##_ext(SPINE_, EXT_) { \
+        UNUSED_SPINE_;                                                                     \
+        gdn_scalar_spine<split, buffers, tokens>(SPINE_VALUES_, EXT_VALUES_);              \
+    }
+SPINE_ENTRIES_(vfused, 2, 1, 1)
+SPINE_ENTRIES_(vtile, 4, 1, 1)
+SPINE_ENTRIES_(pipe, 2, 2, 4)
+
+/* ---- the output ---- */
+#define FWD_O_                                                                                                                       \
+    const gdn_bf16 *query, const gdn_bf16 *key, const float *gate, const float *gc, const gdn_bf16 *S, const gdn_bf16 *uc,           \
+        gdn_bf16 *output, uint32_t batch, uint32_t seq_len, uint32_t num_chunks, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd, \
+        uint32_t qk_stride, uint32_t gb_stride, const int32_t *cu_seqlens, const int32_t *cu_chunks, uint32_t is_varlen
+#define FWD_O_VALUES_                                                                                           \
+    gdn_fwd_o {                                                                                                 \
+        query, key, gate, gc, S, uc, output, seq_len, num_chunks, nk, nv, qk_stride, cu_seqlens, is_varlen != 0 \
+    }
+
+#define FWD_O_ENTRIES_(name, fast)                             \
+    GDN_KERNEL(GDN_O_BLOCK, 1) name(FWD_O_) {                  \
+        UNUSED_SPINE_;                                         \
+        gdn_chunk_fwd_o<fast>(FWD_O_VALUES_, gdn_rule_ext {}); \
+    }                                                          \
+    GDN_KERNEL(GDN_O_BLOCK, 1) name##_ext(FWD_O_, EXT_) {      \
+        UNUSED_SPINE_;                                         \
+        gdn_chunk_fwd_o<fast>(FWD_O_VALUES_, EXT_VALUES_);     \
+    }
+FWD_O_ENTRIES_(gated_delta_rule_chunk_fwd_o, false)
+FWD_O_ENTRIES_(gated_delta_rule_chunk_fwd_o_mma8, true)
