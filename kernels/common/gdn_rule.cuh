@@ -9,40 +9,42 @@
 #include "gdn_types.cuh"
 #include "gdn_warp.cuh"
 
-GDN_DEVICE uint32_t gdn_key_head(uint32_t head, uint32_t nk, uint32_t nv) {
-#ifdef GDN_HEADS_TILED
-    (void)nv;
-    return head % nk;
+/* The variant as a condition; the emulated device of tests/emu chooses it at run time. */
+#ifndef GDN_IS_VK
+#ifdef GDN_STATE_VK
+#define GDN_IS_VK true
 #else
-    return head / (nv / nk);
+#define GDN_IS_VK false
 #endif
+#ifdef GDN_HEADS_TILED
+#define GDN_IS_TILED true
+#else
+#define GDN_IS_TILED false
+#endif
+#ifdef GDN_GATE_LOG
+#define GDN_IS_LOG true
+#else
+#define GDN_IS_LOG false
+#endif
+#endif
+
+GDN_DEVICE uint32_t gdn_key_head(uint32_t head, uint32_t nk, uint32_t nv) {
+    return GDN_IS_TILED ? head % nk : head / (nv / nk);
 }
 
 /* Element (k, v) of one head's state. */
 GDN_DEVICE uint32_t gdn_state_at(uint32_t k, uint32_t v, uint32_t k_dim, uint32_t v_dim) {
-#ifdef GDN_STATE_VK
-    (void)v_dim;
-    return v * k_dim + k;
-#else
-    (void)k_dim;
-    return k * v_dim + v;
-#endif
+    return GDN_IS_VK ? v * k_dim + k : k * v_dim + v;
 }
 
 /* ln of the decay, as prefill uses it. */
 GDN_DEVICE float gdn_log_decay(float gate) {
-#ifdef GDN_GATE_LOG
-    return fmaxf(gate, gdn_log(1e-30f));
-#else
-    return gdn_log(fmaxf(gate, 1e-30f));
-#endif
+    return GDN_IS_LOG ? fmaxf(gate, gdn_log(1e-30f)) : gdn_log(fmaxf(gate, 1e-30f));
 }
 
 /* The decay, as decode and verify use it. */
 GDN_DEVICE float gdn_step_decay(float gate) {
-#ifdef GDN_GATE_LOG
-    gate = gdn_exp(gate);
-#endif
+    if (GDN_IS_LOG) gate = gdn_exp(gate);
     return fminf(fmaxf(gate, 1e-6f), 1.0f - 1e-6f);
 }
 

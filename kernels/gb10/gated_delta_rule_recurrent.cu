@@ -27,11 +27,7 @@ struct gdn_recurrent_tile {
 
 /* The decay a token multiplies the state by. */
 GDN_DEVICE float prefill_decay(float gate) {
-#ifdef GDN_GATE_LOG
-    return gdn_exp(gdn_log_decay(gate));
-#else
-    return fmaxf(gate, 1e-30f);
-#endif
+    return GDN_IS_LOG ? gdn_exp(gdn_log_decay(gate)) : fmaxf(gate, 1e-30f);
 }
 
 GDN_DEVICE void load_tile(gdn_recurrent_tile &m, const gdn_recurrent &a, uint64_t token, uint64_t qk_token, uint32_t rows, uint32_t head) {

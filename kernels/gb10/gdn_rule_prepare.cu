@@ -26,10 +26,15 @@ gdn_rule_tables(const uint8_t *state, uint8_t *state_out, const int32_t *in_slot
 GDN_DEVICE void normalise(const gdn_bf16 *x, gdn_bf16 *out, uint32_t dim) {
     const uint32_t n = dim / 32, i0 = gdn_lane() * n;
     float v[4] = {}, sum = 0;
-    for (uint32_t i = 0; i < n; i++) v[i] = gdn_to_f32(x[i0 + i]);
-    for (uint32_t i = 0; i < n; i++) sum = gdn_fma(v[i], v[i], sum);
+    GDN_UNROLL
+    for (uint32_t i = 0; i < 4; i++)
+        if (i < n) v[i] = gdn_to_f32(x[i0 + i]);
+    GDN_UNROLL
+    for (uint32_t i = 0; i < 4; i++) sum = gdn_fma(v[i], v[i], sum);
     const float f = gdn_div(1.0f, sqrtf(gdn_warp_sum(sum) + 1e-6f));
-    for (uint32_t i = 0; i < n; i++) out[i0 + i] = gdn_to_bf16(v[i] * f);
+    GDN_UNROLL
+    for (uint32_t i = 0; i < 4; i++)
+        if (i < n) out[i0 + i] = gdn_to_bf16(v[i] * f);
 }
 
 GDN_KERNEL(256)

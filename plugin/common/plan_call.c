@@ -104,6 +104,18 @@ gdn_status gdn__call_unused(const gdn__shape *s, const gdn__call *c, gdn_text *e
     return st;
 }
 
+gdn_status gdn__rule_needed(const gdn_rule_shape *s, bool has_cu, bool has_slots, bool has_ckpt, gdn_text *err) {
+    const char *op = gdn__op_name(s->base.op);
+    if (s->offsets && !has_cu)
+        return gdn__fail(err, GDN_E_ARG, "%s: pointer '%s' is NULL, but the plan's offsets ask for it", op,
+                         s->base.op == GDN_OP_PREFILL ? "cu_seqlens" : "cu_rows");
+    if (s->state_addr == GDN_STATE_POOL && !has_slots)
+        return gdn__fail(err, GDN_E_ARG, "%s: pointer 'in_tab' is NULL, but the states are a pool", op);
+    if (s->ckpt_every && s->base.op == GDN_OP_PREFILL && !has_ckpt)
+        return gdn__fail(err, GDN_E_ARG, "%s: pointer 'ckpt' is NULL, but ckpt_every is %u", op, s->ckpt_every);
+    return GDN_OK;
+}
+
 void *gdn__call_ptr(gdn__call *c, uint32_t index, uint32_t align) {
     const uint64_t p = c->ptr[index];
     if (p % align && !c->bad_name) {

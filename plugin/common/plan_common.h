@@ -62,9 +62,10 @@ gdn_status gdn__check_nonzero(gdn_text *err, const char *op, const char *field, 
 
 /* ---- levers, read once a context ---- */
 typedef struct gdn__levers {
-    bool prefill_tc, no_prefill_tc, ba_hopper, ba_tc, woa;
+    bool prefill_tc, no_prefill_tc, no_mma8, ba_hopper, ba_tc, woa;
     uint32_t cpu_isa;                                          /* most that may be used: 0 base, 1 avx2, 2 avx512 */
     uint32_t woa_source, ba_source, ba_tc_source, tc_source;   /* GDN_FROM_* */
+    const char *pipe, *vtile;                                  /* exact strings; NULL is unset; host-owned */
     const char *woa_where, *ba_where, *ba_tc_where, *tc_where; /* host-owned */
 } gdn__levers;
 void gdn__levers_read(const gdn_host *host, gdn__levers *out);
@@ -145,6 +146,8 @@ gdn_status gdn__call_read(const gdn__op *op, const gdn_launch_args *args, gdn__c
 gdn_status gdn__call_required(const gdn__call *c, bool has_rows, gdn_text *err);
 /* What the plan has no use for must not be given: a request would be ignored. */
 gdn_status gdn__call_unused(const gdn__shape *s, const gdn__call *c, gdn_text *err);
+/* Pointers that only some shapes of the rule operations need. */
+gdn_status gdn__rule_needed(const gdn_rule_shape *s, bool has_cu, bool has_slots, bool has_ckpt, gdn_text *err);
 /* The pointer, noting a misalignment; gdn__call_bound reports the first one. */
 void *gdn__call_ptr(gdn__call *c, uint32_t index, uint32_t align);
 gdn_status gdn__call_bound(const gdn__call *c, gdn_text *err);

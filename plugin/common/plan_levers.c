@@ -22,6 +22,9 @@ void gdn__levers_read(const gdn_host *host, gdn__levers *out) {
     out->cpu_isa = UINT32_MAX;
     out->prefill_tc = is_on(host, "gdn_prefill_tc", &out->tc_source, &out->tc_where);
     out->no_prefill_tc = is_on(host, "gdn_no_prefill_tc", NULL, NULL);
+    out->no_mma8 = is_on(host, "gdn_no_fwd_o_mma8", NULL, NULL);
+    out->pipe = get(host, "gdn_pipe", &v) ? v.value : NULL;
+    out->vtile = get(host, "gdn_vtile", &v) ? v.value : NULL;
     out->ba_hopper = is_on(host, "ssm_ba_gates_hopper", &out->ba_source, &out->ba_where);
     out->ba_tc = is_on(host, "ssm_ba_gates_tc", &out->ba_tc_source, &out->ba_tc_where);
     out->woa = is_on(host, "gdn_woa", &out->woa_source, &out->woa_where);

@@ -49,14 +49,8 @@ static uint32_t count_of(const gdn__call *c, uint8_t place) {
 
 /* Pointers that only some shapes need. */
 static gdn_status check_needed(const gdn_rule_shape *s, const gdn_cpu_rule *r, gdn_text *err) {
-    const char *op = gdn__op_name(s->base.op);
-    if (s->offsets && !r->cu)
-        return gdn__fail(err, GDN_E_ARG, "%s: pointer '%s' is NULL, but the plan's offsets ask for it", op,
-                         s->base.op == GDN_OP_PREFILL ? "cu_seqlens" : "cu_rows");
-    if (s->state_addr == GDN_STATE_POOL && !r->in_slots)
-        return gdn__fail(err, GDN_E_ARG, "%s: pointer 'in_tab' is NULL, but the states are a pool", op);
-    if (s->ckpt_every && s->base.op == GDN_OP_PREFILL && !r->ckpt)
-        return gdn__fail(err, GDN_E_ARG, "%s: pointer 'ckpt' is NULL, but ckpt_every is %u", op, s->ckpt_every);
+    const gdn_status st = gdn__rule_needed(s, r->cu, r->in_slots, r->ckpt, err);
+    if (st) return st;
     if (s->base.op == GDN_OP_FOLD && *r->engaged && !r->stash)
         return gdn__fail(err, GDN_E_ARG, "fold: pointer 'stash' is NULL, but the flag is engaged");
     return GDN_OK;

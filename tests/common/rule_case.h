@@ -17,7 +17,7 @@
 /* Zero fields take the default in the comment. */
 typedef struct rc_spec {
     uint32_t op;          /* GDN_OP_PREFILL, _DECODE, _VERIFY or _VERIFY_WOA                             */
-    uint32_t act;         /* GDN_F32                                                                     */
+    uint32_t act;         /* GDN_F32 on the cpu target, GDN_BF16 on the others                            */
     uint32_t nk, nv, dim; /* no default                                                                  */
     uint32_t batch;       /* 1                                                                           */
     const uint32_t *len;  /* tokens or rows of each sequence: a packed batch; NULL: uniform, rows each   */

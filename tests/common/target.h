@@ -13,9 +13,11 @@
 
 #include <cmocka.h>
 
-extern const char *target_woa;  /* the lever gdn_woa at the first use: "1"; set it to NULL in main to leave it unset */
-gdn *target(void);              /* opened at the first use; GDN_TEST_TARGET, else "cpu" */
-int target_setup(void **state); /* group fixtures for cmocka */
+extern const char *target_woa;    /* the lever gdn_woa at the first use: "1"; set it to NULL in main to leave it unset */
+gdn *target(void);                /* opened at the first use; GDN_TEST_TARGET, else "cpu" */
+bool target_is_cpu(void);         /* by its name, without opening it */
+bool target_carries_decode(void); /* false: a GPU target whose decode kernels do not exist yet */
+int target_setup(void **state);   /* group fixtures for cmocka */
 int target_teardown(void **state);
 
 void target_log_clear(void);

@@ -105,19 +105,26 @@ void *dyn_smem(size_t align) {
     return B.smem;
 }
 
-/* Static shared memory is the program's block of thread-local variables; nothing else of the emulator lives there. Under clang's
- * sanitizers, and the address sanitizer, `__shared__` is plain static and is not poisoned. */
-static int static_shared_of(struct dl_phdr_info *info, size_t, void *) {
-    for (int i = 0; i < info->dlpi_phnum; i++)
+/* Static shared memory is the block of thread-local variables of the program, or of the shared object, that the emulator is linked
+ * into; nothing else of the emulator lives there. Under clang's sanitizers, and the address sanitizer, `__shared__` is plain static and
+ * is not poisoned. */
+static int static_shared_of(struct dl_phdr_info *info, size_t, void *own) {
+    bool mine = false;
+    const uintptr_t at = reinterpret_cast<uintptr_t>(own);
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const uintptr_t from = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+        mine = mine || (info->dlpi_phdr[i].p_type == PT_LOAD && at >= from && at - from < info->dlpi_phdr[i].p_memsz);
+    }
+    for (int i = 0; mine && i < info->dlpi_phnum; i++)
         if (info->dlpi_phdr[i].p_type == PT_TLS) {
             B.fix = static_cast<unsigned char *>(info->dlpi_tls_data);
             B.fix_bytes = B.fix ? info->dlpi_phdr[i].p_memsz : 0;
         }
-    return 1; /* the program itself comes first */
+    return mine;
 }
 void static_shared_find() {
 #if !defined(EMU_ASAN) && !(defined(EMU_TSAN) && defined(__clang__))
-    dl_iterate_phdr(static_shared_of, nullptr);
+    dl_iterate_phdr(static_shared_of, &shared_region);
 #endif
 }
 

@@ -16,14 +16,38 @@ typedef struct image {
 } image;
 typedef struct entry {
     const image *owner;
-    char name[64];
+    char name[96];
 } entry;
+
+/* With kernels (tests/emu/driver): finds one in an image, and runs it. Without: images hold text, and a launch only is noted. */
+int emu_driver_find(const char *image, const char *entry) __attribute__((weak));
+int emu_driver_run(const char *image, const char *entry, const unsigned grid[3], const unsigned block[3], unsigned smem, void **params)
+    __attribute__((weak));
 
 static fake_cuda state = { .devices = FAKE_DEVICES, .cc = { 90, 121 }, .trail = "" };
 static context contexts[FAKE_DEVICES] = { { 0 }, { 1 } };
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of what is no single number */
-static _Thread_local context *stack[16];
-static _Thread_local int depth, mode;
+
+/* Of each thread. Not thread-local variables: the emulator's static shared memory is the block of those. */
+typedef struct thread {
+    context *stack[16];
+    int depth, mode;
+} thread;
+static pthread_key_t threads;
+static pthread_once_t threads_once = PTHREAD_ONCE_INIT;
+static void make_threads(void) {
+    (void)pthread_key_create(&threads, free);
+}
+static thread *mine(void) {
+    (void)pthread_once(&threads_once, make_threads);
+    thread *t = pthread_getspecific(threads);
+    if (!t) {
+        t = calloc(1, sizeof *t);
+        if (!t) abort();
+        (void)pthread_setspecific(threads, t);
+    }
+    return t;
+}
 
 EXPORT fake_cuda *fake_cuda_state(void) {
     return &state;
@@ -32,11 +56,12 @@ EXPORT void *fake_cuda_context(int device) {
     return &contexts[device];
 }
 EXPORT void *fake_cuda_current(void) {
-    return depth ? stack[depth - 1] : NULL;
+    const thread *t = mine();
+    return t->depth ? t->stack[t->depth - 1] : NULL;
 }
 EXPORT void fake_cuda_set_current(void *ctx) {
-    depth = ctx ? 1 : 0;
-    stack[0] = ctx;
+    mine()->depth = ctx ? 1 : 0;
+    mine()->stack[0] = ctx;
 }
 
 static int violation(int answer) {
@@ -59,16 +84,17 @@ static int begin(const char *name) {
         if (answer_) return answer_;     \
     } while (0)
 /* Calls that need a context, and calls that no capture of this thread allows unless its mode is relaxed. */
-#define NEED_CONTEXT()                     \
-    do {                                   \
-        if (!depth) return violation(201); \
+#define NEED_CONTEXT()                             \
+    do {                                           \
+        if (!mine()->depth) return violation(201); \
     } while (0)
-#define NEED_RELAXED()                        \
-    do {                                      \
-        if (mode != 2) return violation(900); \
+#define NEED_RELAXED()                                \
+    do {                                              \
+        if (mine()->mode != 2) return violation(900); \
     } while (0)
 static int current_device(void) {
-    return depth ? stack[depth - 1]->device : -1;
+    const thread *t = mine();
+    return t->depth ? t->stack[t->depth - 1]->device : -1;
 }
 static int foreign(const void *stream) {
     return stream && ((const fake_stream *)stream)->device != current_device();
@@ -146,20 +172,20 @@ static int f_cuCtxGetCurrent(void **ctx) {
 }
 static int f_cuCtxPushCurrent(void *ctx) {
     BEGIN("cuCtxPushCurrent");
-    stack[depth++] = ctx;
+    mine()->stack[mine()->depth++] = ctx;
     return 0;
 }
 static int f_cuCtxPopCurrent(void **ctx) {
     /* Pops also when it fails: a stack that stays wrong would blame the wrong call. */
-    if (!depth) return violation(201);
-    *ctx = stack[--depth];
+    if (!mine()->depth) return violation(201);
+    *ctx = mine()->stack[--mine()->depth];
     BEGIN("cuCtxPopCurrent");
     return 0;
 }
 static int f_cuThreadExchangeStreamCaptureMode(int *m) {
     BEGIN("cuThreadExchangeStreamCaptureMode");
-    const int before = mode;
-    mode = *m;
+    const int before = mine()->mode;
+    mine()->mode = *m;
     *m = before;
     return 0;
 }
@@ -311,17 +337,17 @@ static int f_cuLibraryUnload(void *library) {
     return 0;
 }
 static int f_cuModuleGetFunction(void **out, void *module, const char *name) {
-    static entry entries[64];
+    static entry entries[4096];
     static _Atomic unsigned n;
-    char call[72];
+    char call[104];
     NEED_CONTEXT();
     NEED_RELAXED();
     BEGIN("cuModuleGetFunction");
     const image *m = module;
     (void)snprintf(call, sizeof call, "%s(", name);
     if (m->device != current_device()) state.violations++;
-    if (!strstr(m->text, call)) return 500;
-    entry *e = &entries[n++ % 64];
+    if (emu_driver_find ? !emu_driver_find(m->text, name) : !strstr(m->text, call)) return 500;
+    entry *e = &entries[n++ % 4096];
     e->owner = m;
     (void)snprintf(e->name, sizeof e->name, "%s", name);
     *out = e;
@@ -373,7 +399,8 @@ static int f_cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsi
     (void)pthread_mutex_unlock(&mutex);
     state.launched_on = current_device();
     state.launches++;
-    return 0;
+    return emu_driver_run && !captured(stream) ? emu_driver_run(((entry *)f)->owner->text, ((entry *)f)->name, grid, block, smem, params)
+                                               : 0;
 }
 
 EXPORT int cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *found);

@@ -101,14 +101,14 @@ API(nvrtcCompileProgram, void *prog, int n, const char *const *options) {
     }
     if (strstr(p->source, "WARN")) (void)make_log(p, "%s(1): warning #177-D: variable was declared but never referenced\n");
     if (strstr(p->source, "EMPTY")) return 0;
-    p->size = 8 + strlen(arch) + 1 + strlen(p->source) + 1;
+    p->size = 8 + strlen(arch) + 1 + strlen(p->source) + 16 + strlen(text) + 1;
     p->cubin = calloc(1, p->size);
     if (!p->cubin) return 1;
     memcpy(p->cubin,
            "\x7f"
            "ELF",
            4);
-    (void)snprintf(p->cubin + 8, p->size - 8, "%s %s", arch, p->source);
+    (void)snprintf(p->cubin + 8, p->size - 8, "%s %s\n/* options: %s*/", arch, p->source, text);
     return 0;
 }
 API(nvrtcGetProgramLogSize, void *prog, size_t *size) {

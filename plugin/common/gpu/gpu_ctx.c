@@ -64,22 +64,12 @@ void gpu_fini(gdn_ctx *ctx) {
     free(ctx);
 }
 
-static uint32_t op_of_entry(uint32_t e) {
-    static const uint32_t op[GPU_ENTRIES] = {
-        [GPU_E_BA_PARENT] = GDN_OP_BA_GATES,    [GPU_E_BA_GEMV] = GDN_OP_BA_GEMV,       [GPU_E_GATES] = GDN_OP_GATES,
-        [GPU_E_CONV1D] = GDN_OP_CONV1D,         [GPU_E_CONV_FUSED] = GDN_OP_CONV_FUSED, [GPU_E_NORM] = GDN_OP_NORM,
-        [GPU_E_STATE_COPY] = GDN_OP_STATE_COPY, [GPU_E_STATE_ZERO] = GDN_OP_STATE_ZERO, [GPU_E_BA_TWIN] = GDN_OP_BA_GATES,
-        [GPU_E_BA_TC] = GDN_OP_BA_GATES,
-    };
-    return op[e];
-}
-
 gdn_status gpu_counters(const gdn_ctx *ctx, gdn_counter *out, uint32_t cap, uint32_t *n) {
     if (!ctx || !n || (cap && !out)) return GDN_E_ARG;
     uint32_t used = 0;
     for (uint32_t e = 0; e < GPU_ENTRIES; e++) {
         if (!(gdn__gpu_target.modules >> gpu_entry_module(e) & 1)) continue;
-        if (used < cap) out[used] = (gdn_counter) { gpu_entry_name(e), atomic_load(&ctx->launched[e]), op_of_entry(e), 0 };
+        if (used < cap) out[used] = (gdn_counter) { gpu_entry_name(e), atomic_load(&ctx->launched[e]), gpu_entry_op(e), 0 };
         used++;
     }
     for (uint32_t g = 0; g < GDN__GUARDS; g++, used++)

@@ -7,13 +7,12 @@ static uint32_t up(uint64_t n, uint32_t by) {
     return (uint32_t)((n + by - 1) / by);
 }
 
-static void take(gpu_decision *d, uint32_t entry, uint32_t gx, uint32_t gy, uint32_t block, uint32_t smem) {
+void gpu_take(gpu_decision *d, uint32_t entry, uint32_t gx, uint32_t gy, uint32_t block, uint32_t smem) {
     d->entry = entry;
     d->dims = (gdn_dims) { .grid = { gx, gy, 1 }, .block = { block, 1, 1 }, .smem_bytes = smem };
 }
 
-/* What no lever is about: a size that the kernel does not have. */
-static void refuse(gpu_decision *d, const char *why) {
+void gpu_refuse(gpu_decision *d, const char *why) {
     d->status = GDN_REFUSED;
     d->route.chosen = 0;
     d->route.guard = why;
@@ -25,20 +24,20 @@ enum { SM_FALLBACK = 132 }; /* when the backend cannot say */
 static void decide_ba(const gpu_facts *f, const gdn_ba_shape *s, const uint32_t *u32, gpu_decision *d) {
     const gdn__levers *lv = f->levers;
     const uint32_t m = u32 ? u32[GDN_BA_GATES_U_M] : s->max_m, sm = f->sm_count ? f->sm_count : SM_FALLBACK;
-    const uint32_t twin = gdn__ba_pick(lv->ba_hopper, f->present >> GPU_E_BA_TWIN & 1, m, s->N, s->K, s->K_stride, sm);
-    d->tc_guard = gdn__ba_tc_pick(lv->ba_tc, f->present >> GPU_E_BA_TC & 1, m, s->N, s->K, sm);
+    const uint32_t twin = gdn__ba_pick(lv->ba_hopper, gpu_has(f->present, GPU_E_BA_TWIN), m, s->N, s->K, s->K_stride, sm);
+    d->tc_guard = gdn__ba_tc_pick(lv->ba_tc, gpu_has(f->present, GPU_E_BA_TC), m, s->N, s->K, sm);
     if (d->tc_guard == GDN__BA_TC_TAKEN) {
         const uint32_t columns = up(s->N, 32) * 32;
-        take(d, GPU_E_BA_TC, (uint32_t)GDN_BA_TC_GRID(m, columns), 1, GDN_BA_TC_BLOCK, GDN_BA_TC_SMEM(columns));
+        gpu_take(d, GPU_E_BA_TC, (uint32_t)GDN_BA_TC_GRID(m, columns), 1, GDN_BA_TC_BLOCK, GDN_BA_TC_SMEM(columns));
         d->route.lever = "ssm_ba_gates_tc";
         d->route.lever_where = lv->ba_tc_where;
         d->route.lever_source = lv->ba_tc_source;
         return;
     }
     if (twin == GDN_BA_TWIN) {
-        take(d, GPU_E_BA_TWIN, m, 1, 256, 0);
+        gpu_take(d, GPU_E_BA_TWIN, m, 1, 256, 0);
     } else {
-        take(d, GPU_E_BA_PARENT, up(s->N, 4), m < 65535 ? m : 65535, 256, 0);
+        gpu_take(d, GPU_E_BA_PARENT, up(s->N, 4), m < 65535 ? m : 65535, 256, 0);
         if (lv->ba_hopper) {
             d->guard = GDN__G_BA + twin;
             d->route.chosen = 0;
@@ -71,11 +70,11 @@ static void decide_conv(const gdn_conv_shape *s, const uint32_t *u32, gpu_decisi
         fused ? GDN_CONV_FUSED_LANES((uint64_t)s->nk, s->k_dim, (uint64_t)s->nv, s->v_dim) : GDN_CONV1D_LANES((uint64_t)s->channels);
     const uint64_t grid = GDN_CONV_GRID(tokens, batch, lanes);
     if (fused && s->k_dim > GDN_CONV_MAX_HEAD)
-        refuse(d, "k_dim is above 256");
+        gpu_refuse(d, "k_dim is above 256");
     else if (grid > INT32_MAX)
-        refuse(d, "more blocks than a grid has");
+        gpu_refuse(d, "more blocks than a grid has");
     else
-        take(d, fused ? GPU_E_CONV_FUSED : GPU_E_CONV1D, (uint32_t)grid, 1, GDN_CONV_BLOCK, 0);
+        gpu_take(d, fused ? GPU_E_CONV_FUSED : GPU_E_CONV1D, (uint32_t)grid, 1, GDN_CONV_BLOCK, 0);
 }
 
 void gpu_decide(const gpu_facts *f, const gdn__shape *s, const uint32_t *u32, gpu_decision *d) {
@@ -85,17 +84,17 @@ void gpu_decide(const gpu_facts *f, const gdn__shape *s, const uint32_t *u32, gp
     d->route.chosen = 1;
     switch (op) {
     case GDN_OP_BA_GATES: decide_ba(f, &s->ba, u32, d); break;
-    case GDN_OP_BA_GEMV: take(d, GPU_E_BA_GEMV, up(s->ba.N, 4), 1, 256, 0); break;
+    case GDN_OP_BA_GEMV: gpu_take(d, GPU_E_BA_GEMV, up(s->ba.N, 4), 1, 256, 0); break;
     case GDN_OP_GATES: {
         const uint64_t n = (uint64_t)(u32 ? u32[GDN_GATES_U_ROWS] : s->gates.max_rows) * s->gates.nv;
-        take(d, GPU_E_GATES, n > (uint64_t)1 << 30 ? 1u << 22 : up(n, 256), 1, 256, 0);
+        gpu_take(d, GPU_E_GATES, n > (uint64_t)1 << 30 ? 1u << 22 : up(n, 256), 1, 256, 0);
         break;
     }
     case GDN_OP_CONV1D:
     case GDN_OP_CONV_FUSED: decide_conv(&s->conv, u32, d); break;
     case GDN_OP_NORM: {
         const uint32_t rows = u32 ? u32[GDN_NORM_U_ROWS] : s->norm.max_rows;
-        take(d, GPU_E_NORM, (uint32_t)GDN_NORM_GRID(rows, s->norm.dim), 1, GDN_NORM_BLOCK, 0);
+        gpu_take(d, GPU_E_NORM, (uint32_t)GDN_NORM_GRID(rows, s->norm.dim), 1, GDN_NORM_BLOCK, 0);
         break;
     }
     case GDN_OP_STATE_COPY:
@@ -104,15 +103,16 @@ void gpu_decide(const gpu_facts *f, const gdn__shape *s, const uint32_t *u32, gp
         const bool copy = op == GDN_OP_STATE_COPY;
         const uint64_t grid = GDN_STATE_GRID(count, s->state.bytes);
         if (grid > INT32_MAX)
-            refuse(d, "more blocks than a grid has");
+            gpu_refuse(d, "more blocks than a grid has");
         else
-            take(d, copy ? GPU_E_STATE_COPY : GPU_E_STATE_ZERO, (uint32_t)grid, 1, GDN_STATE_BLOCK, 0);
+            gpu_take(d, copy ? GPU_E_STATE_COPY : GPU_E_STATE_ZERO, (uint32_t)grid, 1, GDN_STATE_BLOCK, 0);
         break;
     }
+    case GDN_OP_PREFILL: gpu_decide_prefill(f, &s->rule, u32, d); break;
     default: break;
     }
     if (d->status == GDN_REFUSED) return;
-    if (d->entry == GPU_ENTRIES || !(f->present >> d->entry & 1)) {
+    if (!gpu_has(f->present, d->entry)) {
         d->status = GDN_ABSENT;
         d->entry = GPU_ENTRIES;
         d->route.chosen = 0;

@@ -20,6 +20,12 @@ static gdn_status launch(const gdn_plan *p, const gdn_launch_args *args, gdn_tex
         return gdn__fail(err, d.status, "%s: refused: %s", gdn__op_name(p->op->op), d.route.guard);
     }
     if (d.dims.grid[0] == 0) return GDN_OK; /* sequences without tokens and without state */
+    if (p->op->op == GDN_OP_PREFILL) {
+        if ((st = gpu_launch_prefill(p, &c, &d, args->stream, err))) return st;
+        if (d.guard < GDN__GUARDS) atomic_fetch_add_explicit(&ctx->refused[d.guard], 1, memory_order_relaxed);
+        gpu_log_launch(p, &d, &c);
+        return GDN_OK;
+    }
     if ((st = gdn__call_required(&c, true, err)) || (st = gdn__call_unused(&p->shape, &c, err)) ||
         (st = gpu_pack(p, &c, d.entry, &packed, err)))
         return st;

@@ -9,8 +9,8 @@ static bool first(const gdn_ctx *ctx, uint32_t slot) {
     return ctx->host.once(ctx->host.user, slot) != 0;
 }
 
-/* Slots of `once`: the twin's seven, then the tensor-core route's. */
-enum { ONCE_BA_TC = GDN_ONCE_BA_GATES + 16 };
+/* Slots of `once`: the twin's seven, then the tensor-core route's, then the guards of the tensor-core spine. */
+enum { ONCE_BA_TC = GDN_ONCE_BA_GATES + 16, ONCE_PREFILL_TC = ONCE_BA_TC + GDN__BA_TC_TAKEN + 1 };
 
 static void log_twin(const gdn_ctx *ctx, const gpu_decision *d, uint32_t m) {
     char text[320];
@@ -39,7 +39,40 @@ static void log_tc(const gdn_ctx *ctx, const gpu_decision *d, uint32_t m) {
     line(ctx, text);
 }
 
+/* Once a plan and layer. */
+void gpu_log_plan(const gdn_plan *p, const gpu_decision *d) {
+    char text[320];
+    if (p->op->op != GDN_OP_PREFILL) return;
+    if (d->prefill.tc_guard == GDN__TC_TAKEN)
+        snprintf(text, sizeof text,
+                 "GDN state spine: %s ([defaults] gdn_prefill_tc; the scalar spine stays bound as the fallback the prefill's shape guards "
+                 "drop to, and the prefill logs the entry it launches)",
+                 gpu_entry_name(d->prefill.spine));
+    else
+        snprintf(text, sizeof text, "GDN state spine: %s", gpu_entry_name(d->prefill.spine));
+    for (uint32_t i = 0; i < p->shape.rule.layers; i++) line(p->ctx, text);
+}
+
+static void log_spine(const gdn_plan *p, const gpu_decision *d) {
+    char text[320];
+    if (d->prefill.tc_guard == GDN__TC_NOT_REQUESTED) return;
+    if (d->prefill.tc_guard != GDN__TC_TAKEN) {
+        if (!first(p->ctx, ONCE_PREFILL_TC + d->prefill.tc_guard)) return;
+        snprintf(text, sizeof text, "GDN state spine: the tensor-core spine is NOT running: %s; %s runs (METRALE_GDN_PREFILL_TC)",
+                 gdn__tc_guard_text(d->prefill.tc_guard), gpu_entry_name(d->entry));
+        line(p->ctx, text);
+        return;
+    }
+    const bool again = atomic_exchange(&((gdn_plan *)(uintptr_t)p)->said, 1) != 0;
+    snprintf(text, sizeof text,
+             "GDN state spine: %s (METRALE_GDN_PREFILL_TC; bf16 mma.sync operands, f32 accumulator = the recurrent state, h stays f32) "
+             "grid=[%u,%u] block=%u smem=%uB",
+             gpu_entry_name(d->entry), d->dims.grid[0], d->dims.grid[1], d->dims.block[0], d->dims.smem_bytes);
+    p->ctx->host.log(p->ctx->host.user, again ? GDN_LOG_DEBUG : GDN_LOG_INFO, "route", text);
+}
+
 void gpu_log_launch(const gdn_plan *p, const gpu_decision *d, const gdn__call *c) {
+    if (p->op->op == GDN_OP_PREFILL) log_spine(p, d);
     if (p->op->op != GDN_OP_BA_GATES) return;
     log_tc(p->ctx, d, c->u32[GDN_BA_GATES_U_M]);
     if (d->entry != GPU_E_BA_TC) log_twin(p->ctx, d, c->u32[GDN_BA_GATES_U_M]);

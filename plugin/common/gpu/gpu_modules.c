@@ -5,40 +5,53 @@
 
 static const struct {
     const char *file, *arch;
+    uint32_t forms;
 } modules[GPU_MODULES] = {
-#define ROW_(ID, file, arch) [GPU_M_##ID] = { file, arch },
+#define ROW_(ID, file, arch, forms) [GPU_M_##ID] = { file, arch, GPU_##forms },
     GPU_MODULE_MAP(ROW_)
 #undef ROW_
 };
 static const struct {
-    const char *name;
-    uint32_t module;
+    const char *name, *ext;
+    uint32_t module, op;
 } entries[GPU_ENTRIES] = {
-#define ROW_(ID, module, name) [GPU_E_##ID] = { name, GPU_M_##module },
+#define ROW_(ID, module, op, name) [GPU_E_##ID] = { name, name "_ext", GPU_M_##module, GDN_OP_##op },
     GPU_ENTRY_MAP(ROW_)
 #undef ROW_
 };
+
 /* Fixed for every module: contraction is off because byte contracts are compared across kernels and with the CPU. */
-#define OPTIONS_ "--std=c++17", "--fmad=false"
-static const char *const options[] = { OPTIONS_ };
-enum { N_OPTIONS = sizeof options / sizeof *options };
-static const struct {
-    uint32_t module;
-    const char *options[N_OPTIONS + 1];
-} variants[GPU_VARIANTS] = {
-#define ROW_(ID, module, define) [GPU_V_##ID] = { GPU_M_##module, { OPTIONS_, define } },
-    GPU_VARIANT_MAP(ROW_)
-#undef ROW_
+#define FIXED_ "--std=c++17", "--fmad=false"
+#define VK_    "-DGDN_STATE_VK"
+#define TILED_ "-DGDN_HEADS_TILED"
+#define LOG_   "-DGDN_GATE_LOG"
+enum { N_FIXED = 2, MAX_OPTIONS = N_FIXED + 3 };
+static const char *const rule_options[GPU_FORMS][MAX_OPTIONS] = {
+    { FIXED_ },       { FIXED_, VK_ },       { FIXED_, TILED_ },       { FIXED_, VK_, TILED_ },
+    { FIXED_, LOG_ }, { FIXED_, VK_, LOG_ }, { FIXED_, TILED_, LOG_ }, { FIXED_, VK_, TILED_, LOG_ },
+};
+static const char *const column_options[4][MAX_OPTIONS] = {
+    { FIXED_, "-DGDN_BA_TC_COLUMNS=32" },
+    { FIXED_, "-DGDN_BA_TC_COLUMNS=64" },
+    { FIXED_, "-DGDN_BA_TC_COLUMNS=96" },
+    { FIXED_, "-DGDN_BA_TC_COLUMNS=128" },
 };
 
-static bool only_by_variant(uint32_t module) {
-    for (uint32_t v = 0; v < GPU_VARIANTS; v++)
-        if (variants[v].module == module) return true;
-    return false;
+static uint32_t forms_of(uint32_t module) {
+    return modules[module].forms == GPU_RULE ? (uint32_t)GPU_FORMS : modules[module].forms == GPU_COLUMNS ? 4 : 1;
+}
+static bool in_advance(uint32_t module) {
+    return modules[module].forms != GPU_COLUMNS;
 }
 
 const char *gpu_entry_name(uint32_t entry) {
     return entry < GPU_ENTRIES ? entries[entry].name : NULL;
+}
+const char *gpu_ext_name(uint32_t entry) {
+    return entries[entry].ext;
+}
+uint32_t gpu_entry_op(uint32_t entry) {
+    return entries[entry].op;
 }
 uint32_t gpu_entry_module(uint32_t entry) {
     return entries[entry].module;
@@ -58,11 +71,12 @@ void gpu_arch_of(uint32_t cc_major, uint32_t cc_minor, char out[GPU_ARCH_BYTES])
 }
 
 /* A job's arrays are const and live as long as the plugin. */
-static gdn_status job_of(uint32_t module, const char *arch, gdn_compile_job *out) {
+static gdn_status job_of(uint32_t module, uint32_t form, const char *arch, gdn_compile_job *out) {
     const char *source = NULL;
     for (uint32_t i = 0; i < gdn__embedded_sources; i++)
         if (strcmp(gdn__embedded_sources_names[i], modules[module].file) == 0) source = gdn__embedded_sources_texts[i];
     if (!source) return GDN_E_INTERNAL;
+    const char *const *options = modules[module].forms == GPU_COLUMNS ? column_options[form] : rule_options[form];
     *out = (gdn_compile_job) { .struct_size = (uint32_t)sizeof *out,
                                .n_headers = gdn__embedded_headers,
                                .name = modules[module].file,
@@ -71,22 +85,17 @@ static gdn_status job_of(uint32_t module, const char *arch, gdn_compile_job *out
                                .headers = gdn__embedded_headers_texts,
                                .options = options,
                                .arch = arch,
-                               .n_options = N_OPTIONS };
+                               .n_options = N_FIXED };
+    while (out->n_options < MAX_OPTIONS && options[out->n_options]) out->n_options++;
     return GDN_OK;
 }
 
-static gdn_status variant_job(uint32_t variant, const char *arch, gdn_compile_job *out) {
-    const gdn_status st = job_of(variants[variant].module, arch, out);
-    out->options = variants[variant].options;
-    out->n_options = N_OPTIONS + 1;
-    return st;
-}
-
 bool gpu_job_at(const char *arch, uint32_t index, gdn_compile_job *out) {
-    for (uint32_t m = 0; m < GPU_MODULES; m++)
-        if (gpu_module_for(arch, m) && !only_by_variant(m) && index-- == 0) return job_of(m, arch, out) == GDN_OK;
-    for (uint32_t v = 0; v < GPU_VARIANTS; v++)
-        if (gpu_module_for(arch, variants[v].module) && index-- == 0) return variant_job(v, arch, out) == GDN_OK;
+    for (uint32_t m = 0; m < GPU_MODULES; m++) {
+        if (!gpu_module_for(arch, m)) continue;
+        if (index < forms_of(m)) return job_of(m, index, arch, out) == GDN_OK;
+        index -= forms_of(m);
+    }
     return false;
 }
 
@@ -95,10 +104,10 @@ static void bind_entries(gdn_ctx *ctx, uint32_t module) {
     const gdn_backend *b = ctx->host.backend;
     for (uint32_t e = 0; e < GPU_ENTRIES; e++) {
         if (entries[e].module != module || ctx->entry[e]) continue;
-        const gdn_status st = b->function(b->user, ctx->module[module], entries[e].name, &ctx->entry[e]);
+        const gdn_status st = b->function(b->user, ctx->form[module][0].handle, entries[e].name, &ctx->entry[e]);
         if (st == GDN_OK && ctx->entry[e]) continue;
         ctx->entry[e] = NULL;
-        ctx->module_status[module] = st ? st : GDN_E_LOAD;
+        ctx->form[module][0].status = st ? st : GDN_E_LOAD;
         if (!ctx->reason[0]) snprintf(ctx->reason, sizeof ctx->reason, "%s: entry %s is missing", modules[module].file, entries[e].name);
     }
 }
@@ -112,9 +121,9 @@ gdn_status gpu_modules_open(gdn_ctx *ctx, gdn_text *err) {
     char text[GPU_MODULES][GPU_REASON_BYTES];
     gdn_text reasons[GPU_MODULES];
     for (uint32_t m = 0; m < GPU_MODULES; m++) {
-        ctx->module_status[m] = GDN_ABSENT;
-        if (!gpu_module_for(ctx->arch, m) || only_by_variant(m)) continue;
-        const gdn_status st = job_of(m, ctx->arch, &job[n]);
+        ctx->form[m][0].status = GDN_ABSENT;
+        if (!gpu_module_for(ctx->arch, m) || !in_advance(m)) continue;
+        const gdn_status st = job_of(m, 0, ctx->arch, &job[n]);
         if (st) return gdn__fail(err, st, "%s: %s is not among the embedded sources", gdn__gpu_target.name, modules[m].file);
         text[n][0] = 0;
         reasons[n] = (gdn_text) { text[n], sizeof text[n], 0 };
@@ -124,8 +133,7 @@ gdn_status gpu_modules_open(gdn_ctx *ctx, gdn_text *err) {
     if (all == GDN_E_CAPTURE || all == GDN_E_FORKED) return gdn__fail(err, all, "%s: %s", gdn__gpu_target.name, n ? text[0] : "");
     uint32_t loaded = 0;
     for (uint32_t i = 0; i < n; i++) {
-        ctx->module[which[i]] = handle[i];
-        ctx->module_status[which[i]] = handle[i] ? GDN_OK : status[i] ? status[i] : GDN_E_LOAD;
+        ctx->form[which[i]][0] = (gpu_form) { handle[i], handle[i] ? GDN_OK : status[i] ? status[i] : GDN_E_LOAD, true };
         if (handle[i])
             loaded++, bind_entries(ctx, which[i]);
         else if (!ctx->reason[0])
@@ -139,36 +147,34 @@ gdn_status gpu_modules_open(gdn_ctx *ctx, gdn_text *err) {
 
 void gpu_modules_close(gdn_ctx *ctx) {
     const gdn_backend *b = ctx->host.backend;
-    for (uint32_t v = 0; v < GPU_VARIANTS; v++)
-        if (ctx->variant[v].handle) b->module_unload(b->user, ctx->ordinal, ctx->variant[v].handle);
     for (uint32_t m = 0; m < GPU_MODULES; m++)
-        if (ctx->module[m]) b->module_unload(b->user, ctx->ordinal, ctx->module[m]);
+        for (uint32_t f = 0; f < GPU_FORMS; f++)
+            if (ctx->form[m][f].handle) b->module_unload(b->user, ctx->ordinal, ctx->form[m][f].handle);
 }
 
-gdn_status gpu_variant_entry(gdn_ctx *ctx, uint32_t entry, uint32_t variant, void **out, gdn_text *err) {
+gdn_status gpu_form_entry(gdn_ctx *ctx, uint32_t entry, uint32_t form, const char *name, void **out, gdn_text *err) {
     const gdn_backend *b = ctx->host.backend;
-    gpu_variant *v = &ctx->variant[variant];
+    const uint32_t module = entries[entry].module;
+    gpu_form *f = &ctx->form[module][form];
+    const char *file = gpu_module_file(module);
     *out = NULL;
-    if (!v->tried) {
+    if (!f->tried) {
         gdn_compile_job job;
-        gdn_status st = variant_job(variant, ctx->arch, &job);
-        if (st)
-            return gdn__fail(err, st, "%s: %s is not among the embedded sources", gdn__gpu_target.name,
-                             gpu_module_file(variants[variant].module));
-        st = b->modules_load(b->user, ctx->ordinal, 1, &job, &v->handle, &v->status, err);
+        gdn_status st = job_of(module, form, ctx->arch, &job);
+        if (st) return gdn__fail(err, st, "%s: %s is not among the embedded sources", gdn__gpu_target.name, file);
+        st = b->modules_load(b->user, ctx->ordinal, 1, &job, &f->handle, &f->status, err);
         if (st == GDN_E_CAPTURE || st == GDN_E_FORKED) return st;
-        v->tried = true;
+        f->tried = true;
     }
-    const char *file = gpu_module_file(variants[variant].module);
-    if (!v->handle)
-        return err && err->len ? v->status : gdn__fail(err, v->status ? v->status : GDN_E_LOAD, "%s: did not load before", file);
-    const gdn_status st = b->function(b->user, v->handle, entries[entry].name, out);
-    return st ? gdn__fail(err, st, "%s: entry %s is missing (%s)", file, entries[entry].name, variants[variant].options[N_OPTIONS]) : st;
+    if (!f->handle)
+        return err && err->len ? f->status : gdn__fail(err, f->status ? f->status : GDN_E_LOAD, "%s: did not load before", file);
+    const gdn_status st = b->function(b->user, f->handle, name, out);
+    return st ? gdn__fail(err, st, "%s: entry %s is missing", file, name) : st;
 }
 
-uint32_t gpu_present(const gdn_ctx *ctx) {
-    uint32_t bits = 0;
+uint64_t gpu_present(const gdn_ctx *ctx) {
+    uint64_t bits = 0;
     for (uint32_t e = 0; e < GPU_ENTRIES; e++)
-        if (ctx->entry[e] || (only_by_variant(entries[e].module) && gpu_module_for(ctx->arch, entries[e].module))) bits |= 1u << e;
+        if (ctx->entry[e] || (!in_advance(entries[e].module) && gpu_module_for(ctx->arch, entries[e].module))) bits |= (uint64_t)1 << e;
     return bits;
 }

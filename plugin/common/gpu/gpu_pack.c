@@ -8,17 +8,17 @@ static void raw(gpu_args *a, const void *value, uint32_t bytes) {
     a->param[a->n] = &a->slot[a->n];
     a->n++;
 }
-static void u32(gpu_args *a, uint32_t v) {
+void gpu_arg_u32(gpu_args *a, uint32_t v) {
     raw(a, &v, sizeof v);
 }
-static void u64(gpu_args *a, uint64_t v) {
+void gpu_arg_u64(gpu_args *a, uint64_t v) {
     raw(a, &v, sizeof v);
 }
-static void f32(gpu_args *a, float v) {
+void gpu_arg_f32(gpu_args *a, float v) {
     raw(a, &v, sizeof v);
 }
 static void ptr(gpu_args *a, gdn__call *c, uint32_t index, uint32_t align) {
-    u64(a, (uint64_t)(uintptr_t)gdn__call_ptr(c, index, align));
+    gpu_arg_u64(a, (uint64_t)(uintptr_t)gdn__call_ptr(c, index, align));
 }
 static uint32_t width_of(uint32_t type) {
     return type == GDN_F32 ? 4 : 2;
@@ -37,16 +37,16 @@ static gdn_status pack_ba(const gdn_ba_shape *s, gdn__call *c, gpu_args *a, gdn_
         ptr(a, c, GDN_BA_GEMV_P_BETA, 4);
     } else {
         ptr(a, c, GDN_BA_GATES_P_GATE_OUT, 4);
-        u32(a, c->u32[GDN_BA_GATES_U_M]);
+        gpu_arg_u32(a, c->u32[GDN_BA_GATES_U_M]);
     }
-    u32(a, s->N);
-    u32(a, s->K);
+    gpu_arg_u32(a, s->N);
+    gpu_arg_u32(a, s->K);
     if (!gemv) {
-        u32(a, s->K_stride);
-        u32(a, s->gate_stride);
+        gpu_arg_u32(a, s->K_stride);
+        gpu_arg_u32(a, s->gate_stride);
     }
-    u32(a, s->nv);
-    u32(a, s->vheads_per_group);
+    gpu_arg_u32(a, s->nv);
+    gpu_arg_u32(a, s->vheads_per_group);
     return GDN_OK;
 }
 
@@ -58,7 +58,7 @@ static void pack_gates(const gdn_gates_shape *s, gdn__call *c, gpu_args *a) {
     ptr(a, c, GDN_GATES_P_OUT, 4);
     const uint32_t tail[] = { c->u32[GDN_GATES_U_ROWS],    s->nv, s->a_stride, s->b_stride, s->gate_stride, s->vheads_per_group,
                               s->gate_form == GDN_GATE_LOG };
-    for (uint32_t i = 0; i < sizeof tail / sizeof *tail; i++) u32(a, tail[i]);
+    for (uint32_t i = 0; i < sizeof tail / sizeof *tail; i++) gpu_arg_u32(a, tail[i]);
 }
 
 static gdn_status pack_conv(const gdn_conv_shape *s, gdn__call *c, gpu_args *a, gdn_text *err) {
@@ -83,23 +83,23 @@ static gdn_status pack_conv(const gdn_conv_shape *s, gdn__call *c, gpu_args *a, 
     } else {
         ptr(a, c, GDN_CONV1D_P_OUT, 2);
     }
-    u32(a, (uint32_t)tokens);
-    u32(a, s->channels);
-    u32(a, s->x_stride);
-    if (!fused) u32(a, s->out_stride);
-    u32(a, s->width);
-    u32(a, s->state_len);
-    if (!fused) u32(a, s->silu);
+    gpu_arg_u32(a, (uint32_t)tokens);
+    gpu_arg_u32(a, s->channels);
+    gpu_arg_u32(a, s->x_stride);
+    if (!fused) gpu_arg_u32(a, s->out_stride);
+    gpu_arg_u32(a, s->width);
+    gpu_arg_u32(a, s->state_len);
+    if (!fused) gpu_arg_u32(a, s->silu);
     ptr(a, c, i_cu, s->offsets == GDN_OFFSETS_I64 ? 8 : 4);
-    u32(a, batch);
-    u32(a, len);
-    u32(a, s->offsets == GDN_OFFSETS_I64);
+    gpu_arg_u32(a, batch);
+    gpu_arg_u32(a, len);
+    gpu_arg_u32(a, s->offsets == GDN_OFFSETS_I64);
     ptr(a, c, i_acc, 4);
-    u32(a, (s->base.flags & GDN_CONV_KEEP_ROWS) != 0);
-    u64(a, s->slot_stride);
-    u32(a, s->weight_type == GDN_F32);
+    gpu_arg_u32(a, (s->base.flags & GDN_CONV_KEEP_ROWS) != 0);
+    gpu_arg_u64(a, s->slot_stride);
+    gpu_arg_u32(a, s->weight_type == GDN_F32);
     const uint32_t heads[] = { s->nk, s->nv, s->k_dim, s->v_dim, s->q_stride, s->k_stride, s->v_stride };
-    for (uint32_t i = 0; fused && i < sizeof heads / sizeof *heads; i++) u32(a, heads[i]);
+    for (uint32_t i = 0; fused && i < sizeof heads / sizeof *heads; i++) gpu_arg_u32(a, heads[i]);
     return GDN_OK;
 }
 
@@ -108,14 +108,14 @@ static void pack_norm(const gdn_norm_shape *s, gdn__call *c, gpu_args *a) {
     ptr(a, c, GDN_NORM_P_Z, 2);
     ptr(a, c, GDN_NORM_P_W, width_of(s->weight_type));
     ptr(a, c, GDN_NORM_P_OUT, 2);
-    u32(a, c->u32[GDN_NORM_U_ROWS]);
-    u32(a, s->dim);
-    u32(a, s->x_stride);
-    u32(a, s->z_stride);
-    f32(a, s->eps);
-    u32(a, s->act);
-    u32(a, s->heads);
-    u32(a, s->weight_type == GDN_F32);
+    gpu_arg_u32(a, c->u32[GDN_NORM_U_ROWS]);
+    gpu_arg_u32(a, s->dim);
+    gpu_arg_u32(a, s->x_stride);
+    gpu_arg_u32(a, s->z_stride);
+    gpu_arg_f32(a, s->eps);
+    gpu_arg_u32(a, s->act);
+    gpu_arg_u32(a, s->heads);
+    gpu_arg_u32(a, s->weight_type == GDN_F32);
 }
 
 static void pack_state(const gdn_state_shape *s, gdn__call *c, gpu_args *a) {
@@ -124,10 +124,10 @@ static void pack_state(const gdn_state_shape *s, gdn__call *c, gpu_args *a) {
     ptr(a, c, copy ? (uint32_t)GDN_STATE_COPY_P_DST : (uint32_t)GDN_STATE_ZERO_P_DST, 1);
     if (copy) ptr(a, c, GDN_STATE_COPY_P_SRC_SLOTS, 4);
     ptr(a, c, copy ? (uint32_t)GDN_STATE_COPY_P_DST_SLOTS : (uint32_t)GDN_STATE_ZERO_P_DST_SLOTS, 4);
-    u32(a, c->u32[0]);
-    u64(a, s->bytes);
-    if (copy) u64(a, s->src_stride);
-    u64(a, s->dst_stride);
+    gpu_arg_u32(a, c->u32[0]);
+    gpu_arg_u64(a, s->bytes);
+    if (copy) gpu_arg_u64(a, s->src_stride);
+    gpu_arg_u64(a, s->dst_stride);
 }
 
 gdn_status gpu_pack(const gdn_plan *p, gdn__call *c, uint32_t entry, gpu_args *a, gdn_text *err) {

@@ -17,8 +17,7 @@ static gdn_status check_types(const gdn__shape *s, gdn_text *err) {
     return GDN_OK;
 }
 
-/* Dynamic shared memory above 48 KiB has to be asked for, within what the device has. */
-static gdn_status allow_smem(const gdn_ctx *ctx, uint32_t entry, void *function, uint32_t bytes, gdn_text *err) {
+gdn_status gpu_allow_smem(const gdn_ctx *ctx, uint32_t entry, void *function, uint32_t bytes, gdn_text *err) {
     const gdn_backend *b = ctx->host.backend;
     if (bytes <= 48 * 1024) return GDN_OK;
     if (ctx->device.smem_optin && bytes > ctx->device.smem_optin)
@@ -31,18 +30,18 @@ static gdn_status allow_smem(const gdn_ctx *ctx, uint32_t entry, void *function,
 }
 
 /* The tensor-core route exists per number of columns. One that does not load is absent from this plan, which then has the others. */
-static gdn_status bind_variants(gdn_plan *p, gdn_text *err) {
+static gdn_status bind_ba(gdn_plan *p, gdn_text *err) {
     gdn_ctx *ctx = p->ctx;
     const gdn_ba_shape *s = &p->shape.ba;
     char why[256] = "";
     gdn_text text = { why, sizeof why, 0 };
-    if (p->op->op != GDN_OP_BA_GATES || !ctx->levers.ba_tc || !(p->present >> GPU_E_BA_TC & 1) || s->N > 128 || s->K % 64) return GDN_OK;
+    if (p->op->op != GDN_OP_BA_GATES || !ctx->levers.ba_tc || !gpu_has(p->present, GPU_E_BA_TC) || s->N > 128 || s->K % 64) return GDN_OK;
     const uint32_t blocks = (s->N + 31) / 32;
-    gdn_status st = gpu_variant_entry(ctx, GPU_E_BA_TC, GPU_V_BA_TC_32 + blocks - 1, &p->entry[GPU_E_BA_TC], &text);
-    if (!st) st = allow_smem(ctx, GPU_E_BA_TC, p->entry[GPU_E_BA_TC], GDN_BA_TC_SMEM(blocks * 32), &text);
+    gdn_status st = gpu_form_entry(ctx, GPU_E_BA_TC, blocks - 1, gpu_entry_name(GPU_E_BA_TC), &p->entry[GPU_E_BA_TC], &text);
+    if (!st) st = gpu_allow_smem(ctx, GPU_E_BA_TC, p->entry[GPU_E_BA_TC], GDN_BA_TC_SMEM(blocks * 32), &text);
     if (st == GDN_E_CAPTURE || st == GDN_E_FORKED) return gdn__fail(err, st, "%s", why);
     if (st) {
-        p->present &= ~(1u << GPU_E_BA_TC);
+        p->present &= ~((uint64_t)1 << GPU_E_BA_TC);
         ctx->host.log(ctx->host.user, GDN_LOG_WARN, "modules", why[0] ? why : "the tensor-core b/a projection did not load");
     }
     return GDN_OK;
@@ -64,7 +63,7 @@ gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan
     p->op = gdn__op_find(p->shape.base.op);
     memcpy(p->entry, ctx->entry, sizeof p->entry);
     p->present = gpu_present(ctx);
-    if ((st = bind_variants(p, err))) goto fail;
+    if ((st = bind_ba(p, err)) || (p->op->op == GDN_OP_PREFILL && (st = gpu_bind_prefill(p, err)))) goto fail;
     const gpu_facts facts = { &ctx->levers, p->present, ctx->device.sm_count };
     gpu_decision d;
     gpu_decide(&facts, &p->shape, NULL, &d);
@@ -74,6 +73,7 @@ gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan
         st = gdn__fail(err, d.status, "%s: target %s does not carry it%s%s", gdn__op_name(p->op->op), gdn__gpu_target.name,
                        ctx->reason[0] ? ": " : "", ctx->reason);
     if (st) goto fail;
+    gpu_log_plan(p, &d);
     atomic_fetch_add(&ctx->plans, 1);
     *out = p;
     return GDN_OK;
@@ -117,6 +117,6 @@ gdn_status gpu_route(const gdn_host *host, uint32_t sm_count, const gdn_shape *s
     gdn__levers_read(host, &levers);
     gpu_facts facts = { &levers, 0, sm_count };
     for (uint32_t e = 0; e < GPU_ENTRIES; e++)
-        if (gpu_module_for(gdn__gpu_target.arch, gpu_entry_module(e))) facts.present |= 1u << e;
+        if (gpu_module_for(gdn__gpu_target.arch, gpu_entry_module(e))) facts.present |= (uint64_t)1 << e;
     return answer(&facts, &s, n_u32, u32, out, err);
 }

@@ -4,6 +4,7 @@
  * gpu_ctx.c      init, fini, counters              gpu_plan.c    plan, explain, route
  * gpu_decide.c   the pure decision                 gpu_launch.c  check, decide, pack, launch
  * gpu_pack.c     arguments in the kernels' order   gpu_lines.c   the log lines that people grep
+ * gpu_rule.c     what the rule operations share    gpu_prefill.c the chunk pipeline
  *
  * Nothing here is state at file scope; all hangs off the context. The backend is the host's. */
 #ifndef GDN_GPU_PLUGIN_H
@@ -17,12 +18,12 @@
 
 enum { GPU_ARCH_BYTES = 16, GPU_REASON_BYTES = 512 };
 
-/* A form of a module that a plan asked for. */
-typedef struct gpu_variant {
-    void *handle;
+/* One build of a module. */
+typedef struct gpu_form {
+    void *handle; /* NULL: absent, not asked for yet, or it failed: status */
     gdn_status status;
     bool tried; /* a failure is remembered: it is not compiled again at every plan */
-} gpu_variant;
+} gpu_form;
 
 struct gdn_ctx {
     gdn_host host; /* a copy; what it points to outlives the context */
@@ -31,11 +32,9 @@ struct gdn_ctx {
     int32_t ordinal;
     pid_t pid;
     char arch[GPU_ARCH_BYTES]; /* of the device, with its suffix: "sm_90a" */
-    void *module[GPU_MODULES]; /* NULL: absent, or it failed: module_status */
-    gdn_status module_status[GPU_MODULES];
+    gpu_form form[GPU_MODULES][GPU_FORMS];
     char reason[GPU_REASON_BYTES]; /* of the first module that failed */
-    void *entry[GPU_ENTRIES];      /* function handles; NULL = ABSENT */
-    gpu_variant variant[GPU_VARIANTS];
+    void *entry[GPU_ENTRIES];      /* function handles of form 0; NULL = ABSENT */
     _Atomic uint32_t plans;
     _Atomic uint64_t launched[GPU_ENTRIES];
     _Atomic uint64_t refused[GDN__GUARDS];
@@ -46,16 +45,31 @@ struct gdn_plan {
     gdn_ctx *ctx;
     const gdn__op *op;
     gdn__shape shape;
-    uint32_t present; /* bit GPU_E_* */
-    void *entry[GPU_ENTRIES];
+    uint64_t present; /* bit GPU_E_* */
+    void *entry[GPU_ENTRIES], *ext[GPU_ENTRIES];
+    _Atomic uint32_t said; /* the line of the first launch through the tensor cores was written */
 };
 
 /* What is known of a target and device when a route is asked: a context has it all, a dry question assumes the target's device. */
 typedef struct gpu_facts {
     const gdn__levers *levers;
-    uint32_t present;  /* bit GPU_E_*: entries that exist here */
+    uint64_t present;  /* bit GPU_E_*: entries that exist here */
     uint32_t sm_count; /* 0: cannot say */
 } gpu_facts;
+
+/* The chunk pipeline of a prefill. */
+typedef struct gpu_prefill {
+    uint32_t wu, spine, fwd_o; /* GPU_E_* */
+    uint32_t tc_guard;         /* why not the tensor-core spine; GDN__TC_TAKEN: it runs */
+    uint32_t chunks;           /* of the longest sequence */
+    uint32_t segment;          /* chunks of each sequence in one pass over the workspace */
+} gpu_prefill;
+
+/* Parts of a rule operation's workspace, byte offsets; total 0: none is needed. */
+typedef struct gpu_workspace {
+    uint64_t in_tab, out_tab, cu, query, key, W, U, S, uc, gc, total;
+    uint64_t chunks; /* 64-token chunks that there is scratch for */
+} gpu_workspace;
 
 typedef struct gpu_decision {
     gdn_status status; /* GDN_OK, GDN_REFUSED, GDN_ABSENT */
@@ -63,26 +77,43 @@ typedef struct gpu_decision {
     gdn_dims dims;
     uint32_t guard;    /* place in the counters; GDN__GUARDS: none */
     uint32_t tc_guard; /* BA gates: why not the tensor cores; GDN__BA_TC_TAKEN: they run */
+    gpu_prefill prefill;
     gdn_route route;
 } gpu_decision;
 
 const char *gpu_entry_name(uint32_t entry);
+const char *gpu_ext_name(uint32_t entry); /* "<entry>_ext" */
+uint32_t gpu_entry_op(uint32_t entry);
 uint32_t gpu_entry_module(uint32_t entry);
 const char *gpu_module_file(uint32_t module);
 bool gpu_module_for(const char *arch, uint32_t module); /* does the target carry it for this architecture */
 /* The architecture string of a device: "sm_90a" and "sm_121f" for the targets' own, else plain "sm_<cc>". */
 void gpu_arch_of(uint32_t cc_major, uint32_t cc_minor, char out[GPU_ARCH_BYTES]);
-/* What a target compiles for an architecture, base modules and variants, in one row. false past the end. */
+/* What a target compiles for an architecture, every form of every module, in one row. false past the end. */
 bool gpu_job_at(const char *arch, uint32_t index, gdn_compile_job *out);
 
 gdn_status gpu_modules_open(gdn_ctx *ctx, gdn_text *err);
 void gpu_modules_close(gdn_ctx *ctx);
 /* The entry in one form of its module, loaded at the first call. */
-gdn_status gpu_variant_entry(gdn_ctx *ctx, uint32_t entry, uint32_t variant, void **out, gdn_text *err);
-uint32_t gpu_present(const gdn_ctx *ctx);
+gdn_status gpu_form_entry(gdn_ctx *ctx, uint32_t entry, uint32_t form, const char *name, void **out, gdn_text *err);
+uint64_t gpu_present(const gdn_ctx *ctx);
+static inline bool gpu_has(uint64_t present, uint32_t entry) {
+    return entry < GPU_ENTRIES && (present >> entry & 1);
+}
 
 /* u32 may be NULL: the maxima. Pure. */
 void gpu_decide(const gpu_facts *facts, const gdn__shape *shape, const uint32_t *u32, gpu_decision *out);
+void gpu_take(gpu_decision *d, uint32_t entry, uint32_t gx, uint32_t gy, uint32_t block, uint32_t smem);
+void gpu_refuse(gpu_decision *d, const char *why); /* what no lever is about: a size that the kernel does not have */
+
+/* ---- rule operations: gpu_rule.c (workspace, tables, normalised copies), gpu_prefill.c ---- */
+uint32_t gpu_rule_form(const gdn_rule_shape *s);
+void gpu_rule_workspace(const gdn_rule_shape *s, gpu_workspace *out);
+void gpu_decide_prefill(const gpu_facts *facts, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d);
+gdn_status gpu_bind_prefill(gdn_plan *p, gdn_text *err);
+gdn_status gpu_launch_prefill(const gdn_plan *p, gdn__call *c, const gpu_decision *d, void *stream, gdn_text *err);
+/* Dynamic shared memory above 48 KiB has to be asked for, within what the device has. */
+gdn_status gpu_allow_smem(const gdn_ctx *ctx, uint32_t entry, void *function, uint32_t bytes, gdn_text *err);
 
 /* The kernel's arguments, in its order. */
 typedef struct gpu_args {
@@ -91,6 +122,9 @@ typedef struct gpu_args {
     uint32_t n;
 } gpu_args;
 gdn_status gpu_pack(const gdn_plan *p, gdn__call *c, uint32_t entry, gpu_args *out, gdn_text *err);
+void gpu_arg_u32(gpu_args *a, uint32_t v);
+void gpu_arg_u64(gpu_args *a, uint64_t v);
+void gpu_arg_f32(gpu_args *a, float v);
 
 void gpu_log_plan(const gdn_plan *p, const gpu_decision *d);
 void gpu_log_launch(const gdn_plan *p, const gpu_decision *d, const gdn__call *c);

@@ -8,44 +8,53 @@ extern const uint32_t gdn__embedded_headers, gdn__embedded_sources;
 extern const char *const gdn__embedded_headers_names[], *const gdn__embedded_headers_texts[];
 extern const char *const gdn__embedded_sources_names[], *const gdn__embedded_sources_texts[];
 
-/* X(ID, file, arch): arch NULL = portable, compiled for the device that is there; else for exactly that architecture, and absent on
- * any other device. */
-#define GPU_MODULE_MAP(X)                               \
-    X(SSM_PREPROCESS, "ssm_preprocess.cu", 0)           \
-    X(CAUSAL_CONV1D, "causal_conv1d.cu", 0)             \
-    X(GATED_RMSNORM, "gated_rmsnorm.cu", 0)             \
-    X(GDN_STATE, "gdn_state.cu", 0)                     \
-    X(SSM_BA_GATES_HOPPER, "ssm_ba_gates_hopper.cu", 0) \
-    X(SSM_BA_GATES_TC, "ssm_ba_gates_tc.cu", "sm_90a")
+/* X(ID, file, arch, forms). arch NULL = portable, compiled for the device that is there; else for exactly that architecture, and absent
+ * on any other device. forms: which builds of the source there are, one at a time loaded by the plan that needs it.
+ *   PLAIN    one
+ *   RULE     one for each combination of GPU_RULE_*; form 0, without any, is loaded with the plain ones
+ *   COLUMNS  -DGDN_BA_TC_COLUMNS=32 (form 0), 64, 96, 128; none is loaded in advance */
+enum { GPU_PLAIN, GPU_RULE, GPU_COLUMNS, GPU_FORMS = 8 };
+enum { GPU_RULE_VK = 1, GPU_RULE_TILED = 2, GPU_RULE_LOG = 4 };
+#define GPU_MODULE_MAP(X)                                      \
+    X(SSM_PREPROCESS, "ssm_preprocess.cu", 0, PLAIN)           \
+    X(CAUSAL_CONV1D, "causal_conv1d.cu", 0, PLAIN)             \
+    X(GATED_RMSNORM, "gated_rmsnorm.cu", 0, PLAIN)             \
+    X(GDN_STATE, "gdn_state.cu", 0, PLAIN)                     \
+    X(PREPARE, "gdn_rule_prepare.cu", 0, PLAIN)                \
+    X(FLA, "gated_delta_rule_fla.cu", 0, RULE)                 \
+    X(RECURRENT, "gated_delta_rule_recurrent.cu", 0, RULE)     \
+    X(SSM_BA_GATES_HOPPER, "ssm_ba_gates_hopper.cu", 0, PLAIN) \
+    X(SSM_BA_GATES_TC, "ssm_ba_gates_tc.cu", "sm_90a", COLUMNS)
 #define GPU_ENUM_(ID, ...) GPU_M_##ID,
 enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
 #undef GPU_ENUM_
 
-/* X(ID, module, entry): the one place where an entry's name stands; handles are bound and routes are printed from it. */
-#define GPU_ENTRY_MAP(X)                                                  \
-    X(BA_PARENT, SSM_PREPROCESS, "dense_gemm_ba_gates_prefill")           \
-    X(BA_GEMV, SSM_PREPROCESS, "dense_gemv_ba_gates")                     \
-    X(GATES, SSM_PREPROCESS, "gdn_gates")                                 \
-    X(CONV1D, CAUSAL_CONV1D, "causal_conv1d")                             \
-    X(CONV_FUSED, CAUSAL_CONV1D, "conv_silu_split_l2norm")                \
-    X(NORM, GATED_RMSNORM, "gated_rmsnorm")                               \
-    X(STATE_COPY, GDN_STATE, "gdn_state_copy")                            \
-    X(STATE_ZERO, GDN_STATE, "gdn_state_zero")                            \
-    X(BA_TWIN, SSM_BA_GATES_HOPPER, "dense_gemm_ba_gates_prefill_hopper") \
-    X(BA_TC, SSM_BA_GATES_TC, "dense_gemm_ba_gates_prefill_tc")
+/* X(ID, module, op, entry): the one place where an entry's name stands; handles are bound and routes and log lines are printed from
+ * it. Entries of RULE modules also exist as `<entry>_ext`. op: the operation that the counters give it to. */
+#define GPU_ENTRY_MAP(X)                                                            \
+    X(BA_PARENT, SSM_PREPROCESS, BA_GATES, "dense_gemm_ba_gates_prefill")           \
+    X(BA_GEMV, SSM_PREPROCESS, BA_GEMV, "dense_gemv_ba_gates")                      \
+    X(GATES, SSM_PREPROCESS, GATES, "gdn_gates")                                    \
+    X(CONV1D, CAUSAL_CONV1D, CONV1D, "causal_conv1d")                               \
+    X(CONV_FUSED, CAUSAL_CONV1D, CONV_FUSED, "conv_silu_split_l2norm")              \
+    X(NORM, GATED_RMSNORM, NORM, "gated_rmsnorm")                                   \
+    X(STATE_COPY, GDN_STATE, STATE_COPY, "gdn_state_copy")                          \
+    X(STATE_ZERO, GDN_STATE, STATE_ZERO, "gdn_state_zero")                          \
+    X(TABLES, PREPARE, PREFILL, "gdn_rule_tables")                                  \
+    X(L2NORM, PREPARE, PREFILL, "gdn_rule_l2norm")                                  \
+    X(WU, FLA, PREFILL, "gated_delta_rule_recompute_wu")                            \
+    X(VFUSED, FLA, PREFILL, "gated_delta_rule_chunk_delta_h_vfused")                \
+    X(VTILE, FLA, PREFILL, "gated_delta_rule_chunk_delta_h_vtile")                  \
+    X(PIPE, FLA, PREFILL, "gated_delta_rule_chunk_delta_h_pipe")                    \
+    X(FWD_O, FLA, PREFILL, "gated_delta_rule_chunk_fwd_o")                          \
+    X(FWD_O_MMA8, FLA, PREFILL, "gated_delta_rule_chunk_fwd_o_mma8")                \
+    X(RECURRENT, RECURRENT, PREFILL, "gated_delta_rule_recurrent_prefill")          \
+    X(BA_TWIN, SSM_BA_GATES_HOPPER, BA_GATES, "dense_gemm_ba_gates_prefill_hopper") \
+    X(BA_TC, SSM_BA_GATES_TC, BA_GATES, "dense_gemm_ba_gates_prefill_tc")
 #define GPU_ENUM_(ID, ...) GPU_E_##ID,
 enum { GPU_ENTRY_MAP(GPU_ENUM_) GPU_ENTRIES };
 #undef GPU_ENUM_
-
-/* X(ID, module, define): forms of a module that exist only with a define; a plan loads the one that it needs. */
-#define GPU_VARIANT_MAP(X)                                 \
-    X(BA_TC_32, SSM_BA_GATES_TC, "-DGDN_BA_TC_COLUMNS=32") \
-    X(BA_TC_64, SSM_BA_GATES_TC, "-DGDN_BA_TC_COLUMNS=64") \
-    X(BA_TC_96, SSM_BA_GATES_TC, "-DGDN_BA_TC_COLUMNS=96") \
-    X(BA_TC_128, SSM_BA_GATES_TC, "-DGDN_BA_TC_COLUMNS=128")
-#define GPU_ENUM_(ID, ...) GPU_V_##ID,
-enum { GPU_VARIANT_MAP(GPU_ENUM_) GPU_VARIANTS };
-#undef GPU_ENUM_
+enum { GPU_E_TCFUSE_X2 = GPU_ENTRIES, GPU_E_WU_HOPPER = GPU_ENTRIES, GPU_E_FWD_O_HOPPER = GPU_ENTRIES };
 
 typedef struct gpu_target {
     const char *name;            /* "hopper"                                                  */
@@ -57,8 +66,9 @@ typedef struct gpu_target {
 extern const gpu_target gdn__gpu_target;
 
 /* gb10's modules; hopper inherits all of them. */
-#define GPU_GB10_MODULES \
-    ((1u << GPU_M_SSM_PREPROCESS) | (1u << GPU_M_CAUSAL_CONV1D) | (1u << GPU_M_GATED_RMSNORM) | (1u << GPU_M_GDN_STATE))
+#define GPU_GB10_MODULES                                                                                                  \
+    ((1u << GPU_M_SSM_PREPROCESS) | (1u << GPU_M_CAUSAL_CONV1D) | (1u << GPU_M_GATED_RMSNORM) | (1u << GPU_M_GDN_STATE) | \
+     (1u << GPU_M_PREPARE) | (1u << GPU_M_FLA) | (1u << GPU_M_RECURRENT))
 #define GPU_HOPPER_MODULES (GPU_GB10_MODULES | (1u << GPU_M_SSM_BA_GATES_HOPPER) | (1u << GPU_M_SSM_BA_GATES_TC))
 
 #endif

@@ -1,0 +1,258 @@
+/* gpu_prefill.c - prefill: which kernels, the segments that bound the workspace, and the launches. Heads of 128 go through the chunk
+ * pipeline (recompute_wu, a state spine, fwd_o), heads of 64 through the token-sequential kernel. */
+#include "gpu_rule.h"
+#include <stdio.h>
+
+enum { GRID_YZ = 65535 };
+
+/* Block and dynamic shared memory; the formulas stand in the heads of the kernels' files. */
+static gdn_dims dims_of(uint32_t entry) {
+    static const struct {
+        uint32_t entry, block, smem;
+    } rows[] = {
+        { GPU_E_WU, 256, 33024 },    { GPU_E_VFUSED, 256, 49412 }, { GPU_E_VTILE, 512, 49412 },      { GPU_E_PIPE, 256, 99336 },
+        { GPU_E_FWD_O, 512, 98816 }, { GPU_E_RECURRENT, 256, 0 },  { GPU_E_FWD_O_MMA8, 512, 98816 },
+    };
+    for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].entry == entry) return (gdn_dims) { .grid = { 1, 1, 1 }, .block = { rows[i].block, 1, 1 }, .smem_bytes = rows[i].smem };
+    return (gdn_dims) { 0 };
+}
+
+static uint32_t scalar_entry(const gdn__levers *lv) {
+    static const uint32_t entry[] = {
+        [GDN__SPINE_VFUSED] = GPU_E_VFUSED, [GDN__SPINE_VTILE] = GPU_E_VTILE, [GDN__SPINE_PIPE] = GPU_E_PIPE
+    };
+    return entry[gdn__scalar_spine(lv->pipe, lv->vtile)];
+}
+
+static uint32_t chunks_of(uint64_t tokens) {
+    return (uint32_t)((tokens + GDN_CHUNK - 1) / GDN_CHUNK);
+}
+
+/* Scratch chunks are enough for all of the launch, or for `segment` chunks of each sequence at a time. */
+static uint32_t segment_of(const gdn_rule_shape *s, const gpu_workspace *w, uint32_t batch, uint32_t chunks) {
+    uint64_t all = (uint64_t)batch * chunks;
+    if (s->offsets && all > s->max_tokens / GDN_CHUNK + (uint64_t)batch) all = s->max_tokens / GDN_CHUNK + (uint64_t)batch;
+    return all <= w->chunks || batch == 0 ? chunks : (uint32_t)(w->chunks / batch);
+}
+
+void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d) {
+    const gdn__levers *lv = f->levers;
+    const uint32_t batch = u32 ? u32[GDN_PREFILL_U_BATCH] : s->max_batch, rule = gdn__rule_pick(s, 0);
+    const bool requested = lv->prefill_tc && !lv->no_prefill_tc, small = s->k_dim == 64;
+    const uint32_t len = u32 && (u32[GDN_PREFILL_U_SEQ_LEN] || !s->offsets) ? u32[GDN_PREFILL_U_SEQ_LEN] : s->max_tokens;
+    gpu_prefill *const r = &d->prefill;
+    gpu_workspace w;
+    if (rule != GDN__RULE_TAKEN) {
+        d->guard = GDN__G_RULE + rule;
+        gpu_refuse(d, gdn__rule_guard_text(rule));
+        return;
+    }
+    gpu_rule_workspace(s, &w);
+    d->route.workspace_bytes = w.total;
+    if (batch > GRID_YZ || s->nv > GRID_YZ) {
+        gpu_refuse(d, "more than 65535 sequences or value heads in a launch");
+        return;
+    }
+    if (!small && w.chunks < batch) {
+        gpu_refuse(d, "max_workspace holds less than one chunk of every sequence");
+        return;
+    }
+    r->tc_guard = gdn__tc_pick(requested, gpu_has(f->present, GPU_E_TCFUSE_X2), s->k_dim, s->v_dim, GDN_CHUNK, s->qk_stride);
+    const bool tc = r->tc_guard == GDN__TC_TAKEN;
+    r->wu = tc && gpu_has(f->present, GPU_E_WU_HOPPER) ? GPU_E_WU_HOPPER : GPU_E_WU;
+    r->spine = tc ? GPU_E_TCFUSE_X2 : small ? GPU_E_RECURRENT : scalar_entry(lv);
+    r->fwd_o = lv->no_mma8 ? GPU_E_FWD_O : tc && gpu_has(f->present, GPU_E_FWD_O_HOPPER) ? GPU_E_FWD_O_HOPPER : GPU_E_FWD_O_MMA8;
+    r->chunks = chunks_of(len);
+    r->segment = small ? r->chunks : segment_of(s, &w, batch, r->chunks);
+    if (requested) {
+        d->route.lever = "gdn_prefill_tc";
+        d->route.lever_where = lv->tc_where;
+        d->route.lever_source = lv->tc_source;
+        if (!tc) {
+            d->guard = GDN__G_TC + r->tc_guard;
+            d->route.chosen = 0;
+            d->route.guard = gdn__tc_guard_text(r->tc_guard);
+        }
+    }
+    if (!small && !(gpu_has(f->present, r->wu) && gpu_has(f->present, r->fwd_o))) return; /* absent */
+    const gdn_dims dims = dims_of(r->spine);
+    gpu_take(d, r->spine, s->nv, batch, dims.block[0], dims.smem_bytes);
+}
+
+/* Core and `_ext` form of an entry, with the shared memory that they need. */
+static gdn_status bind(gdn_plan *p, uint32_t entry, gdn_text *err) {
+    const uint32_t form = gpu_rule_form(&p->shape.rule), smem = dims_of(entry).smem_bytes;
+    gdn_status st;
+    if ((st = gpu_form_entry(p->ctx, entry, form, gpu_entry_name(entry), &p->entry[entry], err)) ||
+        (st = gpu_form_entry(p->ctx, entry, form, gpu_ext_name(entry), &p->ext[entry], err)) ||
+        (st = gpu_allow_smem(p->ctx, entry, p->entry[entry], smem, err)))
+        return st;
+    return gpu_allow_smem(p->ctx, entry, p->ext[entry], smem, err);
+}
+
+/* A tensor-core module that does not load in this plan's form is absent from the plan, which then has the scalar kernels. */
+static gdn_status bind_tc(gdn_plan *p, gdn_text *err) {
+    static const uint32_t all[] = { GPU_E_TCFUSE_X2, GPU_E_WU_HOPPER, GPU_E_FWD_O_HOPPER };
+    char why[256] = "";
+    gdn_text text = { why, sizeof why, 0 };
+    for (uint32_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (!gpu_has(p->present, all[i])) continue;
+        const gdn_status st = bind(p, all[i], &text);
+        if (st == GDN_E_CAPTURE || st == GDN_E_FORKED) return gdn__fail(err, st, "%s", why);
+        if (!st) continue;
+        p->present &= ~((uint64_t)1 << all[i]);
+        p->ctx->host.log(p->ctx->host.user, GDN_LOG_WARN, "modules", why[0] ? why : "the tensor-core prefill did not load");
+        text.len = 0;
+    }
+    return GDN_OK;
+}
+
+gdn_status gpu_bind_prefill(gdn_plan *p, gdn_text *err) {
+    const gdn__levers *lv = &p->ctx->levers;
+    const gdn_rule_shape *s = &p->shape.rule;
+    if (gdn__rule_pick(s, 0) != GDN__RULE_TAKEN) return GDN_OK; /* the decision says why */
+    const uint32_t scalar[] = { GPU_E_WU, scalar_entry(lv), lv->no_mma8 ? GPU_E_FWD_O : GPU_E_FWD_O_MMA8 },
+                   sequential[] = { GPU_E_RECURRENT };
+    const bool small = s->k_dim == 64;
+    const uint32_t *const need = small ? sequential : scalar;
+    for (uint32_t i = 0; i < (small ? 1u : 3u); i++) {
+        const gdn_status st = gpu_has(p->present, need[i]) ? bind(p, need[i], err) : GDN_OK;
+        if (st) return st;
+    }
+    return lv->prefill_tc && !lv->no_prefill_tc && !small ? bind_tc(p, err) : GDN_OK;
+}
+
+static const gpu_rule_order order = {
+    .query = GDN_PREFILL_P_QUERY,
+    .key = GDN_PREFILL_P_KEY,
+    .value = GDN_PREFILL_P_VALUE,
+    .output = GDN_PREFILL_P_OUTPUT,
+    .state = GDN_PREFILL_P_STATE,
+    .state_out = GDN_PREFILL_P_STATE_OUT,
+    .in_slots = GDN_PREFILL_P_IN_SLOTS,
+    .out_slots = GDN_PREFILL_P_OUT_SLOTS,
+    .fresh = GDN_PREFILL_P_FRESH,
+    .ckpt = GDN_PREFILL_P_CKPT,
+    .cu = GDN_PREFILL_P_CU_SEQLENS,
+    .workspace = GDN_PREFILL_P_WORKSPACE,
+};
+
+/* One launch of a prefill: what all of its kernels are given. */
+typedef struct prefill_call {
+    const gdn_plan *p;
+    const gdn__call *c;
+    const gpu_decision *d;
+    gpu_workspace w;
+    gpu_rule_io io;
+    void *stream;
+    uint32_t batch, seq_len;
+} prefill_call;
+
+/* gdn_rule_ext's fields for the chunks [begin, end). A later segment starts where the one before has written. */
+static void ext_args(const prefill_call *k, uint32_t begin, uint32_t end, gpu_args *a) {
+    if (!k->io.ext) return;
+    const bool later = begin > 0;
+    const uint64_t ptrs[] = { later ? k->io.out_tab : k->io.in_tab, k->io.out_tab, later ? 0 : k->io.fresh, k->c->ptr[GDN_PREFILL_P_CKPT] };
+    const uint32_t tail[] = { begin, end, k->io.from_first };
+    gpu_arg_list(a, ptrs, 4, &k->p->shape.rule.ckpt_every, 1);
+    gpu_arg_f32(a, k->io.scale);
+    gpu_arg_list(a, NULL, 0, tail, 3);
+}
+
+static uint64_t at(const prefill_call *k, uint64_t offset) {
+    return k->c->ptr[GDN_PREFILL_P_WORKSPACE] + offset;
+}
+
+static gdn_status start(const prefill_call *k, uint32_t entry, uint32_t gx, uint32_t gy, uint32_t gz, gpu_args *a, gdn_text *err) {
+    gdn_dims dims = dims_of(entry);
+    dims.grid[0] = gx;
+    dims.grid[1] = gy;
+    dims.grid[2] = gz;
+    return gpu_start(k->p, entry, k->io.ext, &dims, k->stream, a, err);
+}
+
+static gdn_status chunks(const prefill_call *k, uint32_t begin, uint32_t end, gdn_text *err) {
+    const gdn_rule_shape *s = &k->p->shape.rule;
+    const gpu_prefill *r = &k->d->prefill;
+    const uint64_t gate = k->c->ptr[GDN_PREFILL_P_GATE], cu[] = { k->io.cu, 0 };
+    const uint32_t n = end - begin, varlen = s->offsets != GDN_OFFSETS_NONE;
+    const uint32_t sizes[] = { k->batch, k->seq_len, r->chunks, s->nk, s->nv, s->k_dim, s->v_dim, k->io.qk_stride };
+    const uint32_t strides[] = { s->v_stride, s->gb_stride }, table = 0;
+    gdn_status st = GDN_OK;
+    if (n) {
+        const uint64_t ptrs[] = {
+            k->io.key, k->c->ptr[GDN_PREFILL_P_VALUE], gate, k->c->ptr[GDN_PREFILL_P_BETA], at(k, k->w.W), at(k, k->w.U), at(k, k->w.gc)
+        };
+        gpu_args a = { .n = 0 };
+        gpu_arg_list(&a, ptrs, 7, sizes, 8);
+        gpu_arg_list(&a, NULL, 0, strides, 2);
+        gpu_arg_list(&a, cu, 2, &varlen, 1);
+        ext_args(k, begin, end, &a);
+        if ((st = start(k, r->wu, n, s->nv, k->batch, &a, err))) return st;
+    }
+    {
+        const uint64_t ptrs[] = {
+            k->c->ptr[GDN_PREFILL_P_STATE], at(k, k->w.W), at(k, k->w.U), k->io.key, gate, at(k, k->w.gc), at(k, k->w.S), at(k, k->w.uc)
+        };
+        gpu_args a = { .n = 0 };
+        gpu_arg_list(&a, ptrs, 8, sizes, 8);
+        gpu_arg_list(&a, NULL, 0, &strides[1], 1);
+        gpu_arg_u32(&a, table);
+        gpu_arg_list(&a, cu, 2, &varlen, 1);
+        ext_args(k, begin, end, &a);
+        if ((st = start(k, r->spine, s->nv, k->batch, 1, &a, err))) return st;
+    }
+    if (n) {
+        const uint64_t ptrs[] = {
+            k->io.query, k->io.key, gate, at(k, k->w.gc), at(k, k->w.S), at(k, k->w.uc), k->c->ptr[GDN_PREFILL_P_OUTPUT]
+        };
+        gpu_args a = { .n = 0 };
+        gpu_arg_list(&a, ptrs, 7, sizes, 8);
+        gpu_arg_list(&a, NULL, 0, &strides[1], 1);
+        gpu_arg_list(&a, cu, 2, &varlen, 1);
+        ext_args(k, begin, end, &a);
+        st = start(k, r->fwd_o, n, s->nv, k->batch, &a, err);
+    }
+    return st;
+}
+
+static gdn_status recurrent(const prefill_call *k, gdn_text *err) {
+    const gdn_rule_shape *s = &k->p->shape.rule;
+    const uint64_t ptrs[] = { k->c->ptr[GDN_PREFILL_P_STATE],
+                              k->io.query,
+                              k->io.key,
+                              k->c->ptr[GDN_PREFILL_P_VALUE],
+                              k->c->ptr[GDN_PREFILL_P_GATE],
+                              k->c->ptr[GDN_PREFILL_P_BETA],
+                              k->c->ptr[GDN_PREFILL_P_OUTPUT] };
+    const uint32_t sizes[] = { k->batch, k->seq_len, s->nk, s->nv, s->k_dim, s->v_dim, k->io.qk_stride, s->v_stride, s->gb_stride, 0 };
+    const uint32_t varlen = s->offsets != GDN_OFFSETS_NONE;
+    gpu_args a = { .n = 0 };
+    gpu_arg_list(&a, ptrs, 7, sizes, 10);
+    gpu_arg_list(&a, &k->io.cu, 1, &varlen, 1);
+    ext_args(k, 0, 0, &a);
+    return start(k, GPU_E_RECURRENT, s->nv, k->batch, 1, &a, err);
+}
+
+gdn_status gpu_launch_prefill(const gdn_plan *p, gdn__call *c, const gpu_decision *d, void *stream, gdn_text *err) {
+    const gdn_rule_shape *s = &p->shape.rule;
+    const gpu_prefill *r = &d->prefill;
+    prefill_call k = {
+        .p = p, .c = c, .d = d, .stream = stream, .batch = c->u32[GDN_PREFILL_U_BATCH], .seq_len = c->u32[GDN_PREFILL_U_SEQ_LEN]
+    };
+    const uint64_t rows = s->offsets ? s->max_tokens : (uint64_t)k.batch * k.seq_len;
+    gpu_rule_workspace(s, &k.w);
+    gdn_status st = gpu_rule_check(p, c, &order, s->offsets || k.seq_len, k.w.total, err);
+    if (st) return st;
+    const bool segments = r->segment < r->chunks;
+    if ((st = gpu_rule_prepare(p, c, &order, &k.w, k.batch, (uint32_t)rows, segments || s->ckpt_every, stream, &k.io, err))) return st;
+    if (s->k_dim == 64) return recurrent(&k, err);
+    uint32_t begin = 0;
+    do {
+        const uint32_t end = r->chunks - begin > r->segment ? begin + r->segment : r->chunks;
+        if ((st = chunks(&k, begin, end, err))) return st;
+        begin = end;
+    } while (begin < r->chunks);
+    return GDN_OK;
+}

@@ -1,0 +1,29 @@
+/* gpu_rule.h - shared by the launchers of the rule operations. */
+#ifndef GDN_GPU_RULE_H
+#define GDN_GPU_RULE_H
+
+#include "gpu_plugin.h"
+#include <math.h>
+
+/* Where an operation has each pointer: its index, -1 when it has none. */
+typedef struct gpu_rule_order {
+    int32_t query, key, value, output, state, state_out, in_slots, out_slots, fresh, ckpt, cu, workspace;
+} gpu_rule_order;
+
+/* What the kernels are given instead of the caller's pointers. */
+typedef struct gpu_rule_io {
+    uint64_t query, key, cu, in_tab, out_tab, fresh;
+    float scale; /* 0: the core's */
+    uint32_t qk_stride, from_first;
+    bool ext; /* the `_ext` entries are needed */
+} gpu_rule_io;
+
+/* Pointers that must be there, must not, and their alignment. workspace: bytes that the plan needs. */
+gdn_status gpu_rule_check(const gdn_plan *p, gdn__call *c, const gpu_rule_order *o, bool has_rows, uint64_t workspace, gdn_text *err);
+/* The launches in front, where they are needed. rows: an upper bound of the launch's rows; extras: the caller needs `_ext` anyway. */
+gdn_status gpu_rule_prepare(const gdn_plan *p, const gdn__call *c, const gpu_rule_order *o, const gpu_workspace *w, uint32_t batch,
+                            uint32_t rows, bool extras, void *stream, gpu_rule_io *io, gdn_text *err);
+gdn_status gpu_start(const gdn_plan *p, uint32_t entry, bool ext, const gdn_dims *dims, void *stream, gpu_args *a, gdn_text *err);
+void gpu_arg_list(gpu_args *a, const uint64_t *ptr, uint32_t n_ptr, const uint32_t *u32, uint32_t n_u32);
+
+#endif

@@ -1,0 +1,41 @@
+/* emu_driver.hpp - a CUDA driver whose device is the emulator: tests/fake's driver, with the kernels of the plugins' modules behind it.
+ *
+ * Device memory is host memory, a launch runs at once. So every program that opens a GPU target (the tests of cases/, the engine,
+ * `gdn check`) runs here without a GPU: planning, packing of arguments and kernels are the ones that ship. A module is one file
+ * kernels_*.cpp, which includes the .cu; its variants are chosen at run time (GDN_IS_* in kernels/common/gdn_rule.cuh). */
+#pragma once
+#include "emu.hpp"
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace emu_driver {
+extern bool is_vk, is_tiled, is_log; /* of the module whose kernel runs */
+
+struct kernel {
+    const char *module, *name;
+    void (*run)(void **params);
+};
+struct listed {
+    listed(const kernel *k, size_t n);
+};
+
+template <class... A, size_t... I> void call(void (*f)(A...), void **p, std::index_sequence<I...>) {
+    f(*static_cast<std::remove_reference_t<A> *>(p[I])...);
+}
+template <class... A> void call(void (*f)(A...), void **p) {
+    call(f, p, std::index_sequence_for<A...> {});
+}
+} // namespace emu_driver
+
+#define GDN_IS_VK     emu_driver::is_vk
+#define GDN_IS_TILED  emu_driver::is_tiled
+#define GDN_IS_LOG    emu_driver::is_log
+#define EMU_RUN(name) [](void **p) { emu_driver::call(name, p); }
+/* One row of a module's list; _BOTH also lists the entry's `_ext` form. */
+#define EMU_KERNEL(module, name) \
+    { module, #name, EMU_RUN(name) }
+#define EMU_BOTH(module, name) EMU_KERNEL(module, name), EMU_KERNEL(module, name##_ext)
+#define EMU_MODULE(list)       static const emu_driver::listed list##_listed(list, sizeof list / sizeof *list)
