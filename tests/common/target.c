@@ -29,6 +29,10 @@ bool target_is_cpu(void) {
     return strcmp(target_name(), "cpu") == 0;
 }
 
+bool target_is_light(void) {
+    return TEST_LIGHT || !target_is_cpu();
+}
+
 gdn *target(void) {
     if (handle) return handle;
     char text[1024] = "";
