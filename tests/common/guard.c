@@ -1,5 +1,6 @@
 /* guard.c - see guard.h. */
 #include "guard.h"
+#include "pinned.h"
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,10 +26,12 @@ guard guard_alloc(uint64_t bytes) {
     g.slack = (uint32_t)(body - bytes);
     g.p = g.map + page + g.slack;
     memset(g.p - g.slack, CANARY, g.slack);
+    pinned_add(g.map + page, body);
     return g;
 }
 
 void guard_free(guard *g) {
+    if (g->map) pinned_drop(g->map + sysconf(_SC_PAGESIZE));
     if (g->map && munmap(g->map, g->mapped) != 0) perror("guard_free");
     memset(g, 0, sizeof *g);
 }

@@ -139,7 +139,8 @@ uint64_t plan_workspace(const gdn_hplan *p) {
 
 gdn_status launch(const gdn_hplan *p, uint32_t n_ptr, const uint64_t *ptr, uint32_t n_u32, const uint32_t *u32) {
     const gdn_launch_args a = { .struct_size = sizeof a, .n_ptr = n_ptr, .n_u32 = n_u32, .ptr = ptr, .u32 = u32 };
-    return gdn_launch(p, &a);
+    const gdn_status s = gdn_launch(p, &a);
+    return s || target_is_cpu() ? s : gdn_sync(target(), NULL);
 }
 
 void run_ok(const void *shape, uint32_t n_ptr, const uint64_t *ptr, uint32_t n_u32, const uint32_t *u32) {

@@ -56,8 +56,8 @@ bool gt_evidence(const gt *t, const char *file, const char *hash, const json_t *
 int gt_verify(const char *file);
 
 /* ---- gt_job.c ---- */
-enum { GT_MAX_PTR = 12 };
-enum { GT_IN = 1, GT_OUT = 2, GT_INOUT = 3 };
+enum { GT_MAX_PTR = 16 };
+enum { GT_IN = 1, GT_OUT = 2, GT_INOUT = 3, GT_SCRATCH = 4 /* a workspace: begins poisoned, is not looked at */ };
 typedef struct gt_buf {
     uint64_t bytes;   /* 0: the pointer is NULL */
     const void *init; /* NULL: poison (0xFF)    */
@@ -110,6 +110,7 @@ typedef struct gt_shapes { /* room for what a job's shape points to */
     gdn_gates_shape gates;
     gdn_norm_shape norm;
     gdn_state_shape state;
+    gdn_rule_shape rule;
 } gt_shapes;
 void gt_conv_job(gt *t, const gt_conv *c, gt_shapes *s, gt_job *job);
 void gt_ba_job(gt *t, uint32_t M, uint32_t nv, uint32_t vpg, uint32_t K, uint32_t pad, uint32_t out_pad, gt_shapes *s, gt_job *job);
@@ -117,6 +118,18 @@ void gt_gemv_job(gt *t, const gt_job *ba, uint32_t row, gt_shapes *s, gt_job *jo
 void gt_gates_job(gt *t, uint32_t rows, uint32_t nv, uint32_t vpg, uint32_t pad, uint32_t form, gt_shapes *s, gt_job *job);
 void gt_norm_job(gt *t, uint32_t rows, uint32_t heads, uint32_t dim, uint32_t act, uint32_t pad, gt_shapes *s, gt_job *job);
 void gt_state_job(gt *t, bool copy, uint64_t bytes, uint32_t slots, gt_shapes *s, gt_job *job);
+typedef struct gt_rule {
+    uint32_t nk, nv, dim, batch, rows, offsets, first; /* first: rows in front of the first sequence */
+    const uint32_t *len;                               /* packed */
+    const int32_t *slots, *out_slots;                  /* a pool of batch + 3 */
+    const uint8_t *fresh;
+    uint32_t ckpt_every, pad, layout, map, form, flags, shift;
+    uint64_t max_workspace;
+    double gate_lo, gate_hi;
+    float scale;
+} gt_rule;
+/* The workspace is what target g's plan asks for; the cpu target does not look at it. */
+void gt_prefill_job(gt *t, gdn *g, const gt_rule *p, gt_shapes *s, gt_job *job);
 /* One of each entry, small. */
 enum { GT_ANY = 8 };
 void gt_any_job(gt *t, uint32_t index, gt_shapes *s, gt_job *job);
@@ -138,6 +151,7 @@ void gt_test_gates(gt *t);
 void gt_test_conv(gt *t);
 void gt_test_norm(gt *t);
 void gt_test_state(gt *t);
+void gt_test_prefill(gt *t);
 void gt_test_capture(gt *t);
 void gt_test_streams(gt *t);
 void gt_test_refusals(gt *t);

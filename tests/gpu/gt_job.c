@@ -79,7 +79,7 @@ bool gt_down(gt *t, gt_live *l, void *stream) {
              gt_check(t, band_whole(all, place), "bytes before pointer %u were written", i) &&
              gt_check(t, band_whole(all + place + b->bytes, GT_BAND), "bytes behind pointer %u were written", i) &&
              gt_check(t, b->role != GT_IN || !b->init || memcmp(all + place, b->init, b->bytes) == 0, "input %u was changed", i);
-        if (ok && b->role != GT_IN) {
+        if (ok && (b->role & GT_OUT)) {
             if (!l->got[i]) l->got[i] = gt_keep(t, b->bytes);
             memcpy(l->got[i], all + place, b->bytes);
         }
@@ -133,7 +133,7 @@ static num_error error_of(const gt_buf *b, const uint8_t *want, const uint8_t *g
 bool gt_same(gt *t, const gt_live *a, const gt_live *b, bool loud) {
     for (uint32_t i = 0; i < a->job->n_ptr; i++) {
         const gt_buf *o = &a->job->buf[i];
-        if (o->role == GT_IN || !is_own(o)) continue;
+        if (!(o->role & GT_OUT) || !is_own(o)) continue;
         if (!a->got[i] || !b->got[i]) return loud ? gt_check(t, false, "output %u was not fetched", i) : false;
         if (o->tol == 0) {
             const bool same = memcmp(a->got[i], b->got[i], o->bytes) == 0;
@@ -172,7 +172,7 @@ static uint64_t largest(const gt_buf *o, const uint8_t *p) {
 void gt_control(gt *t, const gt_live *want, gt_live *l) {
     for (uint32_t i = 0; i < l->job->n_ptr; i++) {
         const gt_buf *o = &l->job->buf[i];
-        if (o->role == GT_IN || !is_own(o) || !l->got[i]) continue;
+        if (!(o->role & GT_OUT) || !is_own(o) || !l->got[i]) continue;
         const uint32_t size = o->tol == 0 ? 1 : num_size(o->type);
         const uint64_t at = o->tol == 0 ? o->bytes / 2 : largest(o, l->got[i]);
         uint8_t *byte = &l->got[i][(at + 1) * size - 1];
