@@ -86,12 +86,13 @@ enum { GDN_W4A4_GUARD_MAP(GDN__GUARD_ENUM) GDN_W4A4_TAKEN };
     X(GDN__RULE_ROWS_ZERO, "rows is 0")                           \
     X(GDN__RULE_ROWS_MANY, "rows is above 16")
 enum { GDN__RULE_GUARD_MAP(GDN__GUARD_ENUM) GDN__RULE_TAKEN };
-/* Guards of the tensor-core spine (prefill). */
+/* Guards of the tensor-core spine (prefill). The last one depends on a launch's pointer: gdn__tc_pick does not know it. */
 #define GDN__TC_GUARD_MAP(X)                                                        \
     X(GDN__TC_NOT_REQUESTED, "not requested")                                       \
     X(GDN__TC_KERNEL_ABSENT, "kernel absent from this image (kernels/hopper only)") \
     X(GDN__TC_DIMS, "k_dim, v_dim or chunk is not 128/128/64")                      \
-    X(GDN__TC_STRIDE, "qk_stride is not a multiple of 8 (16-byte K loads)")
+    X(GDN__TC_STRIDE, "qk_stride is not a multiple of 8 (16-byte K loads)")         \
+    X(GDN__TC_BASE, "key is not 16-byte aligned (16-byte K loads)")
 enum { GDN__TC_GUARD_MAP(GDN__GUARD_ENUM) GDN__TC_TAKEN };
 
 /* Guards of the tensor-core route of the b/a projection. */

@@ -110,6 +110,8 @@ void gpu_refuse(gpu_decision *d, const char *why); /* what no lever is about: a 
 uint32_t gpu_rule_form(const gdn_rule_shape *s);
 void gpu_rule_workspace(const gdn_rule_shape *s, gpu_workspace *out);
 void gpu_decide_prefill(const gpu_facts *facts, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d);
+/* A key that the tensor-core spine cannot load: the scalar kernels, and a guard. */
+void gpu_prefill_base(const gpu_facts *facts, const gdn_rule_shape *s, const gdn__call *c, gpu_decision *d);
 gdn_status gpu_bind_prefill(gdn_plan *p, gdn_text *err);
 gdn_status gpu_launch_prefill(const gdn_plan *p, gdn__call *c, const gpu_decision *d, void *stream, gdn_text *err);
 /* Dynamic shared memory above 48 KiB has to be asked for, within what the device has. */

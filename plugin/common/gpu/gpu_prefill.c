@@ -10,8 +10,10 @@ static gdn_dims dims_of(uint32_t entry) {
     static const struct {
         uint32_t entry, block, smem;
     } rows[] = {
-        { GPU_E_WU, 256, 33024 },    { GPU_E_VFUSED, 256, 49412 }, { GPU_E_VTILE, 512, 49412 },      { GPU_E_PIPE, 256, 99336 },
-        { GPU_E_FWD_O, 512, 98816 }, { GPU_E_RECURRENT, 256, 0 },  { GPU_E_FWD_O_MMA8, 512, 98816 },
+        { GPU_E_WU, 256, 33024 },           { GPU_E_VFUSED, 256, 49412 },    { GPU_E_VTILE, 512, 49412 },
+        { GPU_E_PIPE, 256, 99336 },         { GPU_E_FWD_O, 512, 98816 },     { GPU_E_RECURRENT, 256, 0 },
+        { GPU_E_FWD_O_MMA8, 512, 98816 },   { GPU_E_TCFUSE_X2, 256, 88324 }, { GPU_E_WU_HOPPER, 512, 79104 },
+        { GPU_E_FWD_O_HOPPER, 512, 97536 },
     };
     for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].entry == entry) return (gdn_dims) { .grid = { 1, 1, 1 }, .block = { rows[i].block, 1, 1 }, .smem_bytes = rows[i].smem };
@@ -121,6 +123,20 @@ gdn_status gpu_bind_prefill(gdn_plan *p, gdn_text *err) {
         if (st) return st;
     }
     return lv->prefill_tc && !lv->no_prefill_tc && !small ? bind_tc(p, err) : GDN_OK;
+}
+
+void gpu_prefill_base(const gpu_facts *f, const gdn_rule_shape *s, const gdn__call *c, gpu_decision *d) {
+    if (d->prefill.tc_guard != GDN__TC_TAKEN || c->ptr[GDN_PREFILL_P_KEY] % 16 == 0 || s->base.flags & GDN_QK_L2NORM) return;
+    gdn__levers scalar = *f->levers;
+    scalar.prefill_tc = false;
+    const gpu_facts without = { &scalar, f->present, f->sm_count };
+    const gdn_route asked = d->route;
+    gpu_decide_prefill(&without, s, c->u32, d);
+    d->prefill.tc_guard = GDN__TC_BASE;
+    d->guard = GDN__G_TC + GDN__TC_BASE;
+    d->route = asked;
+    d->route.chosen = 0;
+    d->route.guard = gdn__tc_guard_text(GDN__TC_BASE);
 }
 
 static const gpu_rule_order order = {

@@ -15,15 +15,17 @@ extern const char *const gdn__embedded_sources_names[], *const gdn__embedded_sou
  *   COLUMNS  -DGDN_BA_TC_COLUMNS=32 (form 0), 64, 96, 128; none is loaded in advance */
 enum { GPU_PLAIN, GPU_RULE, GPU_COLUMNS, GPU_FORMS = 8 };
 enum { GPU_RULE_VK = 1, GPU_RULE_TILED = 2, GPU_RULE_LOG = 4 };
-#define GPU_MODULE_MAP(X)                                      \
-    X(SSM_PREPROCESS, "ssm_preprocess.cu", 0, PLAIN)           \
-    X(CAUSAL_CONV1D, "causal_conv1d.cu", 0, PLAIN)             \
-    X(GATED_RMSNORM, "gated_rmsnorm.cu", 0, PLAIN)             \
-    X(GDN_STATE, "gdn_state.cu", 0, PLAIN)                     \
-    X(PREPARE, "gdn_rule_prepare.cu", 0, PLAIN)                \
-    X(FLA, "gated_delta_rule_fla.cu", 0, RULE)                 \
-    X(RECURRENT, "gated_delta_rule_recurrent.cu", 0, RULE)     \
-    X(SSM_BA_GATES_HOPPER, "ssm_ba_gates_hopper.cu", 0, PLAIN) \
+#define GPU_MODULE_MAP(X)                                           \
+    X(SSM_PREPROCESS, "ssm_preprocess.cu", 0, PLAIN)                \
+    X(CAUSAL_CONV1D, "causal_conv1d.cu", 0, PLAIN)                  \
+    X(GATED_RMSNORM, "gated_rmsnorm.cu", 0, PLAIN)                  \
+    X(GDN_STATE, "gdn_state.cu", 0, PLAIN)                          \
+    X(PREPARE, "gdn_rule_prepare.cu", 0, PLAIN)                     \
+    X(FLA, "gated_delta_rule_fla.cu", 0, RULE)                      \
+    X(RECURRENT, "gated_delta_rule_recurrent.cu", 0, RULE)          \
+    X(CHUNK_TC, "gated_delta_rule_chunk_tc.cu", "sm_90a", RULE)     \
+    X(FLA_HOPPER, "gated_delta_rule_fla_hopper.cu", "sm_90a", RULE) \
+    X(SSM_BA_GATES_HOPPER, "ssm_ba_gates_hopper.cu", 0, PLAIN)      \
     X(SSM_BA_GATES_TC, "ssm_ba_gates_tc.cu", "sm_90a", COLUMNS)
 #define GPU_ENUM_(ID, ...) GPU_M_##ID,
 enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
@@ -49,12 +51,15 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
     X(FWD_O, FLA, PREFILL, "gated_delta_rule_chunk_fwd_o")                          \
     X(FWD_O_MMA8, FLA, PREFILL, "gated_delta_rule_chunk_fwd_o_mma8")                \
     X(RECURRENT, RECURRENT, PREFILL, "gated_delta_rule_recurrent_prefill")          \
+    X(TCFUSE, CHUNK_TC, PREFILL, "gated_delta_rule_chunk_delta_h_tcfuse")           \
+    X(TCFUSE_X2, CHUNK_TC, PREFILL, "gated_delta_rule_chunk_delta_h_tcfuse_x2")     \
+    X(WU_HOPPER, FLA_HOPPER, PREFILL, "gated_delta_rule_recompute_wu_hopper")       \
+    X(FWD_O_HOPPER, FLA_HOPPER, PREFILL, "gated_delta_rule_chunk_fwd_o_hopper")     \
     X(BA_TWIN, SSM_BA_GATES_HOPPER, BA_GATES, "dense_gemm_ba_gates_prefill_hopper") \
     X(BA_TC, SSM_BA_GATES_TC, BA_GATES, "dense_gemm_ba_gates_prefill_tc")
 #define GPU_ENUM_(ID, ...) GPU_E_##ID,
 enum { GPU_ENTRY_MAP(GPU_ENUM_) GPU_ENTRIES };
 #undef GPU_ENUM_
-enum { GPU_E_TCFUSE_X2 = GPU_ENTRIES, GPU_E_WU_HOPPER = GPU_ENTRIES, GPU_E_FWD_O_HOPPER = GPU_ENTRIES };
 
 typedef struct gpu_target {
     const char *name;            /* "hopper"                                                  */
@@ -69,6 +74,8 @@ extern const gpu_target gdn__gpu_target;
 #define GPU_GB10_MODULES                                                                                                  \
     ((1u << GPU_M_SSM_PREPROCESS) | (1u << GPU_M_CAUSAL_CONV1D) | (1u << GPU_M_GATED_RMSNORM) | (1u << GPU_M_GDN_STATE) | \
      (1u << GPU_M_PREPARE) | (1u << GPU_M_FLA) | (1u << GPU_M_RECURRENT))
-#define GPU_HOPPER_MODULES (GPU_GB10_MODULES | (1u << GPU_M_SSM_BA_GATES_HOPPER) | (1u << GPU_M_SSM_BA_GATES_TC))
+#define GPU_HOPPER_MODULES                                                                                           \
+    (GPU_GB10_MODULES | (1u << GPU_M_SSM_BA_GATES_HOPPER) | (1u << GPU_M_SSM_BA_GATES_TC) | (1u << GPU_M_CHUNK_TC) | \
+     (1u << GPU_M_FLA_HOPPER))
 
 #endif
