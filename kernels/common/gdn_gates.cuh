@@ -35,10 +35,12 @@ GDN_DEVICE float gdn__exp_near(float x, float low) {
     const float e = 1.0f + gdn_fma(r * r, q, r);
     return gdn_float(gdn_bits(e) + (gdn_bits(shifted) << 23)); /* times 2^n: what magic adds is shifted out */
 }
-/* Of r + low. */
+/* Of r + low, without a branch. What 1 + e rounds away goes into the reciprocal, so that the result is off by the exp and one rounding. */
 GDN_DEVICE float gdn_beta_precise(float r, float low) {
-    if (!(r + low >= -88.0f)) return r < -88.0f ? 0.0f : r + low; /* a NaN stays one */
-    return gdn_div(1.0f, 1.0f + gdn__exp_near(r > 87.0f ? -87.0f : -r, -low));
+    const float x = r < -87.0f ? -87.0f : r > 87.0f ? 87.0f : r, e = gdn__exp_near(-x, -low), u = 1.0f + e;
+    const float rest = e < 1.0f ? e - (u - 1.0f) : 1.0f - (u - e), q = gdn_rcp_fast(u);
+    const float beta = gdn_fma(q, gdn_fma(-q, rest, gdn_fma(-u, q, 1.0f)), q);
+    return r >= -87.0f ? beta : r < -87.0f ? 0.0f : r; /* a NaN stays one */
 }
 /* exp(min(A_log, 20)): of a head. */
 GDN_DEVICE float gdn_gate_rate(float A_log) {

@@ -8,9 +8,9 @@
  *   causal_conv1d           lanes = GDN_CONV1D_LANES(channels)
  *   conv_silu_split_l2norm  lanes = GDN_CONV_FUSED_LANES(nk, k_dim, nv, v_dim); k_dim at most GDN_CONV_MAX_HEAD
  * Gated RMS norm: grid GDN_NORM_GRID(rows, dim), block GDN_NORM_BLOCK.
- * BA gates on tensor cores: a row block of GDN_BA_TC_ROWS(columns) rows is GDN_BA_TC_SPLIT neighbouring blocks (a cluster, by the kernel's
- * own attribute), each with a part of K; grid GDN_BA_TC_GRID(M, columns), block GDN_BA_TC_BLOCK, dynamic shared memory
- * GDN_BA_TC_SMEM(columns); columns = 32, 64, 96 or 128, at least N.
+ * BA gates on tensor cores: a row block of GDN_BA_TC_ROWS rows is GDN_BA_TC_SPLIT neighbouring blocks (a cluster, by the kernel's own
+ * attribute), each with a part of K; grid GDN_BA_TC_GRID(M), block GDN_BA_TC_BLOCK, dynamic shared memory GDN_BA_TC_SMEM(columns);
+ * columns = 32, 64, 96 or 128, at least N. An H200 holds 39 clusters of 3 blocks at once; M = 4576 needs 36.
  * State copy and zero: grid GDN_STATE_GRID(count, bytes), block GDN_STATE_BLOCK; nothing to launch when that is 0. */
 #ifndef GDN_GEOMETRY_H
 #define GDN_GEOMETRY_H
@@ -44,14 +44,18 @@
 #define GDN_STATE_GRID(count, bytes) ((count) * (GDN__CEIL_DIV(bytes, GDN_STATE_BYTES) + 0ull))
 
 #define GDN_BA_TC_BLOCK 256
+#define GDN_BA_TC_ROWS  128
 #ifndef GDN_BA_TC_SPLIT
 #define GDN_BA_TC_SPLIT 3
 #endif
 #ifndef GDN_BA_TC_STAGES
-#define GDN_BA_TC_STAGES 6
+#define GDN_BA_TC_STAGES(columns) ((columns) == 128 ? 4u : 6u)
 #endif
-#define GDN_BA_TC_ROWS(columns)    ((columns) == 128 ? 64u : 128u)
-#define GDN_BA_TC_SMEM(columns)    (GDN_BA_TC_STAGES * (GDN_BA_TC_ROWS(columns) + (columns)) * 128u + GDN_BA_TC_ROWS(columns) * (columns)*4u)
-#define GDN_BA_TC_GRID(M, columns) (GDN__CEIL_DIV(M, GDN_BA_TC_ROWS(columns)) * (GDN_BA_TC_SPLIT + 0ull))
+#define GDN_BA_TC_SHARE GDN__CEIL_DIV(GDN_BA_TC_ROWS, GDN_BA_TC_SPLIT) /* rows that a block finishes, at most */
+/* Stages, the parts of a block's share, what belongs to a head; the whole a multiple of 1024. */
+#define GDN_BA_TC_SMEM(columns)                                        \
+    (GDN_BA_TC_STAGES(columns) * (GDN_BA_TC_ROWS + (columns)) * 128u + \
+     GDN__CEIL_DIV(GDN_BA_TC_SPLIT * GDN_BA_TC_SHARE * (columns)*4u + (columns)*6u, 1024u) * 1024u)
+#define GDN_BA_TC_GRID(M) (GDN__CEIL_DIV(M, GDN_BA_TC_ROWS) * (GDN_BA_TC_SPLIT + 0ull))
 
 #endif

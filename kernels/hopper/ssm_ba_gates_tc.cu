@@ -3,16 +3,15 @@
  *     r[m][n] = sum_k A[m][k] B[n][k], then the gates of gdn_gates.cuh          arguments and output row: ssm_preprocess.cu's parent
  *
  * Compiled for one width: -DGDN_BA_TC_COLUMNS=32|64|96|128 >= N; rows of B from N on count as zero. K % 64 == 0, rows of A and B
- * 16-byte aligned. Grid GDN_BA_TC_GRID(M, columns), block GDN_BA_TC_BLOCK, dynamic shared memory GDN_BA_TC_SMEM(columns), all in
- * gdn_geometry.h. A cluster of GDN_BA_TC_SPLIT blocks has 128 rows (64 when there are 128 columns) and each block a part of K:
- * A is read once and B once per row block, whatever the split. Two warpgroups, 64 rows each (at 128 columns: 64 columns each).
+ * 16-byte aligned. Grid GDN_BA_TC_GRID(M), block GDN_BA_TC_BLOCK, dynamic shared memory GDN_BA_TC_SMEM(columns), all in
+ * gdn_geometry.h. A cluster of GDN_BA_TC_SPLIT blocks has 128 rows, each block a part of K; A is read once, B once a cluster. Two
+ * warpgroups, 64 rows and all columns each.
  *
- * Accuracy. The tensor core cuts off low bits at each step instead of rounding, always towards zero, so its sums are kept short:
- * CHUNK = 32 of k, then an ordinary addition; every FOLD pairs of stages that sum goes into a compensated one (hi + lo, next to no
- * rounding lost; lo has no registers left and lives in shared memory); the parts of K are added in the order of their ranks,
- * compensated as well; the gates take the precise forms of gdn_gates.cuh. Deterministic. Not the parent's bytes: the order of
- * additions is another one; measured against f64 the error is the smaller one. Two chunks are in flight: one is added up while the
- * tensor core works on the other.
+ * Accuracy. The tensor core cuts off low bits at each step of 16 of k instead of rounding, always towards zero, so its sums are kept
+ * short: STEP = 64 of k, then an ordinary addition; every FOLD stages that sum goes into a compensated one (hi + lo, next to no
+ * rounding lost); the parts of K are added in the order of their ranks, compensated as well; the gates take the precise forms of
+ * gdn_gates.cuh. Deterministic. Not the parent's bytes: the order of additions is another one; measured against f64 the error is the
+ * smaller one. Additions cost more time here than products or loads: each of `hi` takes four.
  *
  * Against the parent and its Hopper twin: the rows meet in shared memory instead of in each warp, which turns about 96 passes over
  * A into one, and the arithmetic goes to the tensor cores. */
@@ -26,38 +25,48 @@
 #ifndef GDN_BA_TC_COLUMNS
 #define GDN_BA_TC_COLUMNS 96
 #endif
+#ifndef GDN_BA_TC_FOLD
+#define GDN_BA_TC_FOLD (GDN_BA_TC_COLUMNS == 128 ? 1 : 3) /* 1: no registers for `plain` */
+#endif
 enum {
     COLUMNS = GDN_BA_TC_COLUMNS,
-    ROWS = GDN_BA_TC_ROWS(GDN_BA_TC_COLUMNS),
-    SPLIT = GDN_BA_TC_SPLIT,
-    STAGES = GDN_BA_TC_STAGES,
-    PAIR = 2, /* stages between two barriers */
-    FOLD = 2, /* pairs */
+    ROWS = GDN_BA_TC_ROWS,
     THREADS = GDN_BA_TC_BLOCK,
-    STEP = 64,                                          /* of k, a stage: one panel */
-    CHUNK = 32,                                         /* of k, inside the tensor core; two in a stage */
-    GROUP_COLUMNS = ROWS == 64 ? COLUMNS / 2 : COLUMNS, /* of a warpgroup */
-    REGS = GROUP_COLUMNS / 2,
+    SHARE = GDN_BA_TC_SHARE,
+    BYTES = GDN_BA_TC_SMEM(GDN_BA_TC_COLUMNS),
+    SPLIT = GDN_BA_TC_SPLIT,
+    STAGES = GDN_BA_TC_STAGES(GDN_BA_TC_COLUMNS),
+    FOLD = GDN_BA_TC_FOLD,
+    AHEAD = 3, /* outputs of a thread, side by side */
+    STEP = 64, /* of k, a stage: one panel */
+    REGS = COLUMNS / 2,
     STAGE_BYTES = (ROWS + COLUMNS) * 128,
-    SHARE = (ROWS + SPLIT - 1) / SPLIT,                      /* rows that a block finishes, at most */
-    QUADS = (SHARE * (COLUMNS / 4) + THREADS - 1) / THREADS, /* of four columns, a thread at the end */
-    PITCH = COLUMNS + 8,                                     /* floats of a row of partial sums: fragment stores meet no bank twice */
+    COPY_ROWS = THREADS / 8, /* one unit of 16 bytes a thread */
+    PART = SHARE * COLUMNS,  /* floats of a block's rows, from one part of K */
+    MAX_HEADS = COLUMNS / 2
 };
 static_assert(COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 128, "columns");
-static_assert(STAGES % PAIR == 0 && STAGES >= 2 * PAIR, "pairs");
-static_assert((ROWS * PITCH + 2 * SHARE * COLUMNS) * 4 <= STAGES * STAGE_BYTES, "the partial sums take the place of the stages");
-typedef gdn_cluster<SPLIT, THREADS, GDN_BA_TC_SMEM(GDN_BA_TC_COLUMNS)> cluster;
+static_assert(ROWS % COPY_ROWS == 0 && COLUMNS % COPY_ROWS == 0 && COPY_ROWS % 8 == 0, "a thread's rows have one place in the swizzle");
+static_assert(STAGES >= 3 && SHARE * (SPLIT - 1) < ROWS && BYTES % 1024 == 0, "stages, shares, alignment of the emulator's blocks");
+typedef gdn_cluster<SPLIT, THREADS, BYTES> cluster;
+
+/* Shared memory: STAGES stages; SPLIT parts of SHARE rows, from each block of the cluster; what belongs to a head. */
+struct heads {
+    float rate[MAX_HEADS], dt[MAX_HEADS];
+    uint32_t column[MAX_HEADS]; /* of beta */
+};
+static_assert(STAGES * STAGE_BYTES + SPLIT * PART * 4 + sizeof(heads) <= BYTES, "GDN_BA_TC_SMEM");
 
 /* ---- operands: ROWS rows of A, then COLUMNS rows of B, 128 bytes each, in 128-byte swizzle ---- */
-/* What a thread copies of a stage: 16-byte unit t % 8 of rows t / 8, t / 8 + 32, ... */
+/* What a thread copies of a stage: 16-byte unit t % 8 of rows t / 8, t / 8 + COPY_ROWS, ... */
 struct source {
     const gdn_bf16 *a, *b;
     uint64_t a_stride, b_stride; /* elements from one of its rows to the next */
     uint32_t a_rows, b_rows;     /* of these exist */
     uint32_t place;
 };
-GDN_DEVICE uint32_t rows_from(uint32_t first, uint32_t end) { /* first, first + 32, ... below end */
-    return first < end ? (end - first + 31) / 32 : 0;
+GDN_DEVICE uint32_t rows_from(uint32_t first, uint32_t end) { /* first, first + COPY_ROWS, ... below end */
+    return first < end ? (end - first + COPY_ROWS - 1) / COPY_ROWS : 0;
 }
 GDN_DEVICE source make_source(const gdn_bf16 *A, const gdn_bf16 *B, uint32_t row0, uint32_t k0, uint32_t M, uint32_t N, uint32_t K,
                               uint32_t K_stride) {
@@ -67,29 +76,28 @@ GDN_DEVICE source make_source(const gdn_bf16 *A, const gdn_bf16 *B, uint32_t row
     s.b_rows = rows_from(row, N);
     s.a = A + (s.a_rows ? (uint64_t)(row0 + row) * K_stride : 0) + k0 + unit * 8;
     s.b = B + (s.b_rows ? (uint64_t)row * K : 0) + k0 + unit * 8;
-    s.a_stride = (uint64_t)32 * K_stride;
-    s.b_stride = (uint64_t)32 * K;
+    s.a_stride = (uint64_t)COPY_ROWS * K_stride;
+    s.b_stride = (uint64_t)COPY_ROWS * K;
     s.place = gdn_swizzle128(row * 128 + unit * 16);
     return s;
 }
-/* Without data the stage becomes zeros. */
-GDN_DEVICE void load_stage(const source &s, unsigned char *stage, uint32_t k, bool data) {
+/* Rows that do not exist become zeros. */
+GDN_DEVICE void load_stage(const source &s, unsigned char *stage, uint32_t k) {
     GDN_UNROLL
-    for (uint32_t i = 0; i < ROWS / 32; i++) {
-        const bool there = data && i < s.a_rows;
-        gdn_cp_async16(stage + s.place + i * 4096, s.a + (there ? i * s.a_stride + k : 0), there ? 16 : 0);
+    for (uint32_t i = 0; i < ROWS / COPY_ROWS; i++) {
+        const bool there = i < s.a_rows;
+        gdn_cp_async16(stage + s.place + i * COPY_ROWS * 128, s.a + (there ? i * s.a_stride : 0) + k, there ? 16 : 0);
     }
     GDN_UNROLL
-    for (uint32_t i = 0; i < COLUMNS / 32; i++) {
-        const bool there = data && i < s.b_rows;
-        gdn_cp_async16(stage + ROWS * 128 + s.place + i * 4096, s.b + (there ? i * s.b_stride + k : 0), there ? 16 : 0);
+    for (uint32_t i = 0; i < COLUMNS / COPY_ROWS; i++) {
+        const bool there = i < s.b_rows;
+        gdn_cp_async16(stage + ROWS * 128 + s.place + i * COPY_ROWS * 128, s.b + (there ? i * s.b_stride : 0) + k, there ? 16 : 0);
     }
 }
 
 /* ---- sums ---- */
 struct sums {
-    float even[REGS], odd[REGS]; /* the chunks in flight */
-    float plain[REGS], hi[REGS];
+    float chunk[REGS], plain[REGS], hi[REGS], lo[REGS];
 };
 /* hi + lo += x; what hi rounds away goes to lo, but for the least bits while |x| > |hi|. */
 GDN_DEVICE void compensate(float &hi, float &lo, float x) {
@@ -97,98 +105,76 @@ GDN_DEVICE void compensate(float &hi, float &lo, float x) {
     lo += x - (s - hi);
     hi = s;
 }
-/* A thread's lo: REGS / 4 pieces of 16 bytes, THREADS pieces apart. */
-GDN_DEVICE void fold(sums &s, float *lo) {
-    GDN_UNROLL
-    for (uint32_t i = 0; i < REGS; i += 4) {
-        float4 l = gdn_ld16f(lo + i * THREADS);
-        compensate(s.hi[i], l.x, s.plain[i]);
-        compensate(s.hi[i + 1], l.y, s.plain[i + 1]);
-        compensate(s.hi[i + 2], l.z, s.plain[i + 2]);
-        compensate(s.hi[i + 3], l.w, s.plain[i + 3]);
-        gdn_st16f(lo + i * THREADS, l);
-        s.plain[i] = s.plain[i + 1] = s.plain[i + 2] = s.plain[i + 3] = 0.0f;
-    }
-}
-GDN_DEVICE void multiply_chunk(float (&d)[REGS], gdn_tile_k a, gdn_tile_k b, uint32_t at) {
+GDN_DEVICE void multiply(float (&d)[REGS], const unsigned char *a, const unsigned char *b) {
+    const gdn_tile_k ta = gdn_make_tile_k(a), tb = gdn_make_tile_k(b);
     gdn_wgmma_fence();
     GDN_UNROLL
-    for (uint32_t i = 0; i < CHUNK * 2; i += 32) gdn_wgmma_bf16(d, gdn_move(a, at + i), gdn_move(b, at + i), i != 0);
+    for (uint32_t i = 0; i < STEP * 2; i += 32) gdn_wgmma_bf16(d, gdn_move(ta, i), gdn_move(tb, i), i != 0);
     gdn_wgmma_commit();
 }
-/* The chunk has been waited for. */
-GDN_DEVICE void add_chunk(sums &s, float (&chunk)[REGS]) {
-    gdn_pin(chunk);
+GDN_DEVICE void add(sums &s) {
     GDN_UNROLL
-    for (uint32_t i = 0; i < REGS; i++) s.plain[i] += chunk[i];
+    for (uint32_t i = 0; i < REGS; i++)
+        if (FOLD == 1)
+            compensate(s.hi[i], s.lo[i], s.chunk[i]);
+        else
+            s.plain[i] += s.chunk[i];
 }
-/* All products begun and waited for in here: ptxas serialises what is in flight across a loop's back edge. */
-GDN_DEVICE void multiply_pair(sums &s, const unsigned char *stage, uint32_t a, uint32_t b) {
+GDN_DEVICE void fold(sums &s) {
     GDN_UNROLL
-    for (uint32_t i = 0; i < PAIR; i++) {
-        const unsigned char *const here = stage + i * STAGE_BYTES;
-        multiply_chunk(s.even, gdn_make_tile_k(here + a), gdn_make_tile_k(here + b), 0);
-        if (i) {
-            gdn_wgmma_wait<1>();
-            add_chunk(s, s.odd);
-        }
-        multiply_chunk(s.odd, gdn_make_tile_k(here + a), gdn_make_tile_k(here + b), CHUNK * 2);
-        gdn_wgmma_wait<1>();
-        add_chunk(s, s.even);
+    for (uint32_t i = 0; i < REGS && FOLD > 1; i++) {
+        compensate(s.hi[i], s.lo[i], s.plain[i]);
+        s.plain[i] = 0.0f;
     }
-    gdn_wgmma_wait<0>();
-    add_chunk(s, s.odd);
 }
 
-/* ---- end: partial sums to shared memory, the cluster adds them, each block finishes its share of the rows ---- */
-GDN_DEVICE void store_part(const sums &s, const float *lo, float *part, uint32_t row, uint32_t column) {
-    const uint32_t lane = gdn_lane();
-    float *const at = part + (row + lane / 4) * PITCH + column + lane % 4 * 2;
+/* ---- end: each block gets all parts of its share of the rows, adds them and finishes ---- */
+/* Rows `row` and row + 8 of a thread's fragment. Two lanes swap halves of two column groups, so that each stores 16 bytes. */
+GDN_DEVICE void send(const sums &s, float *part, uint32_t row, uint32_t rank) {
+    const uint32_t t = gdn_lane() % 4, odd = t & 1, low = row, high = row + 8;
+    const cluster::remote to[2] = { cluster::in(part + rank * PART + low % SHARE * COLUMNS, low / SHARE),
+                                    cluster::in(part + rank * PART + high % SHARE * COLUMNS, high / SHARE) };
     GDN_UNROLL
-    for (uint32_t i = 0; i < REGS; i += 4) {
-        const float4 l = gdn_ld16f(lo + i * THREADS);
-        float *const p = at + i * 2;
-        *reinterpret_cast<float2 *>(p) = float2 { s.hi[i] + l.x, s.hi[i + 1] + l.y };
-        *reinterpret_cast<float2 *>(p + 8 * PITCH) = float2 { s.hi[i + 2] + l.z, s.hi[i + 3] + l.w };
+    for (uint32_t i = 0; i < REGS; i += 8) {
+        GDN_UNROLL
+        for (uint32_t half = 0; half < 2; half++) {
+            const uint32_t a = i + half * 2, b = a + 4; /* a: columns i * 2 + 2 t, b: the same 8 further */
+            const float2 x = { s.hi[a] + s.lo[a], s.hi[a + 1] + s.lo[a + 1] }, y = { s.hi[b] + s.lo[b], s.hi[b + 1] + s.lo[b + 1] };
+            const float2 other = { __shfl_xor_sync(GDN_FULL_MASK, odd ? x.x : y.x, 1), __shfl_xor_sync(GDN_FULL_MASK, odd ? x.y : y.y, 1) };
+            const float4 v = odd ? float4 { other.x, other.y, y.x, y.y } : float4 { x.x, x.y, other.x, other.y };
+            cluster::store(to[half], i * 2 + odd * 8 + t / 2 * 4, v);
+        }
     }
 }
-/* This block's share of the cluster's rows: the parts in the order of their ranks, hi to `sum`, what it rounds away to `low`. All
- * loads are under way before the first is used. */
-GDN_DEVICE void add_parts(const float *part, float *sum, float *low, uint32_t first) {
-    float4 v[QUADS][SPLIT];
-    GDN_UNROLL
-    for (uint32_t q = 0; q < QUADS; q++) {
-        const uint32_t i = cluster::thread() + q * THREADS, row = first + i / (COLUMNS / 4), n = i % (COLUMNS / 4) * 4;
+/* A thread has a head of a row at a time, AHEAD of them side by side. */
+GDN_DEVICE void finish(const float *part, const heads &h, uint32_t rows, uint32_t vpg, uint32_t nv, uint32_t gate_stride, float *out) {
+    const uint32_t t = cluster::thread(), step_rows = THREADS / nv, step_heads = THREADS % nv;
+    for (uint32_t row = t / nv, head = t % nv; row < rows;) {
+        float *to[AHEAD];
+        float beta[AHEAD], gate[AHEAD];
         GDN_UNROLL
-        for (uint32_t r = 0; r < SPLIT; r++) v[q][r] = row < ROWS ? cluster::load(part + row * PITCH + n, r) : float4 { 0, 0, 0, 0 };
-    }
-    GDN_UNROLL
-    for (uint32_t q = 0; q < QUADS; q++) {
-        const uint32_t i = cluster::thread() + q * THREADS;
-        float hi[4] = { 0, 0, 0, 0 }, lo[4] = { 0, 0, 0, 0 };
+        for (uint32_t i = 0; i < AHEAD; i++) {
+            const bool there = row < rows;
+            const float *const p = part + (there ? row * COLUMNS : 0) + h.column[head];
+            float b = p[0], b_low = 0.0f, g = p[vpg], g_low = 0.0f;
+            GDN_UNROLL
+            for (uint32_t r = 1; r < SPLIT; r++) {
+                compensate(b, b_low, p[r * PART]);
+                compensate(g, g_low, p[r * PART + vpg]);
+            }
+            to[i] = there ? out + (uint64_t)row * gate_stride + head : nullptr;
+            beta[i] = gdn_beta_precise(b, b_low);
+            gate[i] = gdn_gate_precise(g + g_low, h.rate[head], h.dt[head]);
+            row += step_rows;
+            head += step_heads;
+            if (head >= nv) head -= nv, row++;
+        }
         GDN_UNROLL
-        for (uint32_t r = 0; r < SPLIT; r++) {
-            compensate(hi[0], lo[0], v[q][r].x);
-            compensate(hi[1], lo[1], v[q][r].y);
-            compensate(hi[2], lo[2], v[q][r].z);
-            compensate(hi[3], lo[3], v[q][r].w);
-        }
-        if (i >= SHARE * (COLUMNS / 4)) break;
-        gdn_st16f(sum + i * 4, float4 { hi[0], hi[1], hi[2], hi[3] });
-        gdn_st16f(low + i * 4, float4 { lo[0], lo[1], lo[2], lo[3] });
-    }
-}
-/* A warp has a row at a time, a lane its heads: all do the same thing, and what belongs to a head is worked out once. */
-GDN_DEVICE void finish(const float *sum, const float *low, uint32_t warp, uint32_t rows, uint32_t vpg, uint32_t nv, uint32_t gate_stride,
-                       const float *A_log, const float *dt_bias, float *out) {
-    for (uint32_t head = gdn_lane(); head < nv; head += 32) {
-        const uint32_t b = head / vpg * 2 * vpg + head % vpg, g = b + vpg;
-        const float rate = gdn_gate_rate(A_log[head]), dt = dt_bias[head];
-        for (uint32_t row = warp; row < rows; row += THREADS / 32) {
-            float *const o = out + (uint64_t)row * gate_stride + head;
-            o[nv] = gdn_beta_precise(sum[row * COLUMNS + b], low[row * COLUMNS + b]);
-            o[0] = gdn_gate_precise(sum[row * COLUMNS + g] + low[row * COLUMNS + g], rate, dt);
-        }
+        for (uint32_t i = 0; i < AHEAD; i++)
+            if (to[i]) {
+                to[i][0] = gate[i];
+                to[i][nv] = beta[i];
+            }
     }
 }
 
@@ -198,49 +184,50 @@ dense_gemm_ba_gates_prefill_tc(const gdn_bf16 *A, const gdn_bf16 *B, const float
                                uint32_t N, uint32_t K, uint32_t K_stride, uint32_t gate_stride, uint32_t nv, uint32_t vheads_per_group) {
     GDN_DYN_SMEM_ALIGNED(unsigned char, dynamic, 1024);
     unsigned char *const stages = cluster::memory(dynamic);
+    float *const part = reinterpret_cast<float *>(stages + STAGES * STAGE_BYTES);
+    heads &h = *reinterpret_cast<heads *>(part + SPLIT * PART);
     const uint32_t rank = cluster::rank(), all = K / STEP, first = all * rank / SPLIT, steps = all * (rank + 1) / SPLIT - first;
-    const uint32_t row0 = cluster::index() * ROWS, warp = gdn_warp() % (THREADS / 32), group = warp / 4;
-    const uint32_t group_row = ROWS == 64 ? 0 : group * 64, group_column = ROWS == 64 ? group * GROUP_COLUMNS : 0;
+    const uint32_t row0 = cluster::index() * ROWS, warp = gdn_warp() % (THREADS / 32), group = warp / 4,
+                   vpg = vheads_per_group ? vheads_per_group : nv;
     const source from = make_source(A, B, row0, first * STEP, M, N, K, K_stride);
-    float *const lo = reinterpret_cast<float *>(stages + STAGES * STAGE_BYTES) + cluster::thread() * 4;
+    cluster::enter();
+    for (uint32_t i = 0; i < STAGES - 1; i++) {
+        if (i < steps) load_stage(from, stages + i * STAGE_BYTES, i * STEP);
+        gdn_cp_async_commit();
+    }
+    if (const uint32_t head = cluster::thread(); head < nv) {
+        h.rate[head] = gdn_gate_rate(A_log[head]);
+        h.dt[head] = dt_bias[head];
+        h.column[head] = head / vpg * 2 * vpg + head % vpg;
+    }
     sums s;
     GDN_UNROLL
-    for (uint32_t i = 0; i < REGS; i++) s.plain[i] = s.hi[i] = 0.0f;
-    GDN_UNROLL
-    for (uint32_t i = 0; i < REGS; i += 4) gdn_st16f(lo + i * THREADS, float4 { 0, 0, 0, 0 });
-
-    for (uint32_t i = 0; i < STAGES - PAIR; i++) {
-        load_stage(from, stages + i * STAGE_BYTES, i * STEP, i < steps);
-        if (i % PAIR == PAIR - 1) gdn_cp_async_commit();
-    }
-    uint32_t here = 0, next = STAGES - PAIR;
+    for (uint32_t i = 0; i < REGS; i++) s.plain[i] = s.hi[i] = s.lo[i] = 0.0f;
+    uint32_t here = 0, free = STAGES - 1;
     GDN_NO_UNROLL
-    for (uint32_t i = 0; i < steps; i += PAIR) { /* stages past the last one are zeros */
-        gdn_cp_async_wait<STAGES / PAIR - 2>();
+    for (uint32_t i = 0; i < steps; i++) {
+        gdn_cp_async_wait<STAGES - 2>();
         gdn_fence_async();     /* wgmma reads what cp.async wrote */
-        cluster::sync_block(); /* this pair has landed, and nobody reads the one before it any more */
-        for (uint32_t j = i + STAGES - PAIR; j < i + STAGES; j++, next++)
-            load_stage(from, stages + next * STAGE_BYTES, j * STEP, j < steps);
+        cluster::sync_block(); /* this stage has landed, and nobody reads the one before it any more */
+        const unsigned char *const stage = stages + here * STAGE_BYTES;
+        const bool more = i + STAGES - 1 < steps;
+        if (more && group) load_stage(from, stages + free * STAGE_BYTES, (i + STAGES - 1) * STEP);
+        multiply(s.chunk, stage + group * 8192, stage + ROWS * 128);
+        if (more && !group) load_stage(from, stages + free * STAGE_BYTES, (i + STAGES - 1) * STEP); /* the groups take turns */
         gdn_cp_async_commit();
-        if (next == STAGES) next = 0;
-        multiply_pair(s, stages + here * STAGE_BYTES, group_row * 128, (ROWS + group_column) * 128);
-        here = here + PAIR == STAGES ? 0 : here + PAIR;
-        if (i / PAIR % FOLD == FOLD - 1) fold(s, lo);
+        here = here + 1 == STAGES ? 0 : here + 1;
+        free = free + 1 == STAGES ? 0 : free + 1;
+        gdn_wgmma_wait<0>(); /* ptxas serialises what is in flight across a loop's back edge */
+        gdn_pin(s.chunk);
+        add(s);
+        if (i % FOLD == FOLD - 1) fold(s);
     }
-    fold(s, lo);
+    fold(s);
 
-    gdn_cp_async_wait<0>();
-    cluster::sync_block(); /* the last stage has been read: its place is free */
-    float *const part = reinterpret_cast<float *>(stages);
-    const uint32_t share = ROWS * rank / SPLIT, end = ROWS * (rank + 1) / SPLIT, left = row0 < M ? M - row0 : 0,
-                   there = left < ROWS ? left : (uint32_t)ROWS;
-    const uint32_t rows = share < there ? (end < there ? end : there) - share : 0;
-    float *const sum = part + ROWS * PITCH, *const low = sum + SHARE * COLUMNS; /* behind what the neighbours read */
-    store_part(s, lo, part, group_row + warp % 4 * 16, group_column);
+    cluster::entered();
+    send(s, part, warp * 16 + gdn_lane() / 4, rank);
     cluster::sync();
-    add_parts(part, sum, low, share);
-    cluster::sync_block();
-    finish(sum, low, warp, rows, vheads_per_group ? vheads_per_group : nv, nv, gate_stride, A_log, dt_bias,
-           gate_out + (uint64_t)(row0 + share) * gate_stride);
-    cluster::leave();
+    const uint32_t share = rank * SHARE, left = row0 + share < M ? M - row0 - share : 0, own = ROWS - share;
+    const uint32_t most = own < SHARE ? own : (uint32_t)SHARE;
+    finish(part, h, left < most ? left : most, vpg, nv, gate_stride, gate_out + (uint64_t)(row0 + share) * gate_stride);
 }

@@ -7,10 +7,10 @@
 #include "ssm_ba_gates_hopper.cu"
 #include "ssm_preprocess.cu"
 
-/* Few stages and parts, so that a cluster's memory fits the emulator's one block. */
+/* Fewer parts, so that a cluster fits the emulator's one block. */
 #undef GDN_BA_TC_SPLIT
 #undef GDN_BA_TC_STAGES
-#define GDN_BA_TC_STAGES 4
+#define GDN_BA_TC_STAGES(columns) 3u
 #define GDN_BA_TC_SPLIT  3
 namespace c32 {
 #define GDN_BA_TC_COLUMNS              32
@@ -35,7 +35,7 @@ namespace c128 {
 } // namespace c128
 #undef GDN_BA_TC_SPLIT
 #undef GDN_BA_TC_STAGES
-#define GDN_BA_TC_STAGES 6 /* deeper, two parts */
+#define GDN_BA_TC_STAGES(columns) 5u /* deeper, two parts */
 #define GDN_BA_TC_SPLIT  2
 namespace c64 {
 #define GDN_BA_TC_COLUMNS              64
@@ -53,12 +53,12 @@ namespace c96d {
 } // namespace c96d
 
 struct width {
-    uint32_t columns, rows, split, smem;
+    uint32_t rows, split, smem;
     void (*kernel)(const gdn_bf16 *, const gdn_bf16 *, const float *, const float *, float *, uint32_t, uint32_t, uint32_t, uint32_t,
                    uint32_t, uint32_t, uint32_t);
 };
 #define WIDTH(space, entry)                                                                                                                \
-    { space::COLUMNS, space::ROWS, space::SPLIT, (uint32_t)(space::STAGES * space::STAGE_BYTES + space::ROWS * space::COLUMNS * 4), entry }
+    { space::ROWS, space::SPLIT, space::BYTES, entry }
 static const width w32 = WIDTH(c32, c32::ba_tc_32), w64 = WIDTH(c64, c64::ba_tc_64), w96 = WIDTH(c96, c96::ba_tc_96),
                    w96d = WIDTH(c96d, c96d::ba_tc_96d), w128 = WIDTH(c128, c128::ba_tc_128);
 

@@ -53,15 +53,15 @@ static void ba_guards_in_order(void **state) {
 
 static void ba_tensor_core_guards(void **state) {
     (void)state;
-    assert_int_equal(gdn__ba_tc_min_rows(132), 297);
-    assert_int_equal(gdn__ba_tc_min_rows(0), 3);
+    assert_int_equal(gdn__ba_tc_min_rows(132), 165);
+    assert_int_equal(gdn__ba_tc_min_rows(0), 2);
     assert_int_equal(gdn__ba_tc_min_rows(UINT32_MAX), UINT32_MAX);
     assert_int_equal(gdn__ba_tc_pick(false, false, 0, 129, 63, 132), GDN__BA_TC_NOT_REQUESTED);
     assert_int_equal(gdn__ba_tc_pick(true, false, 0, 129, 63, 132), GDN__BA_TC_KERNEL_ABSENT);
     assert_int_equal(gdn__ba_tc_pick(true, true, 0, 129, 63, 132), GDN__BA_TC_N_BIG);
     assert_int_equal(gdn__ba_tc_pick(true, true, 0, 128, 63, 132), GDN__BA_TC_K_TILE);
-    assert_int_equal(gdn__ba_tc_pick(true, true, 296, 128, 64, 132), GDN__BA_TC_FEW_ROWS);
-    assert_int_equal(gdn__ba_tc_pick(true, true, 297, 128, 64, 132), GDN__BA_TC_TAKEN);
+    assert_int_equal(gdn__ba_tc_pick(true, true, 164, 128, 64, 132), GDN__BA_TC_FEW_ROWS);
+    assert_int_equal(gdn__ba_tc_pick(true, true, 165, 128, 64, 132), GDN__BA_TC_TAKEN);
 }
 
 static void woa_guards_in_order(void **state) {

@@ -28,7 +28,7 @@ static void decide_ba(const gpu_facts *f, const gdn_ba_shape *s, const uint32_t 
     d->tc_guard = gdn__ba_tc_pick(lv->ba_tc, gpu_has(f->present, GPU_E_BA_TC), m, s->N, s->K, sm);
     if (d->tc_guard == GDN__BA_TC_TAKEN) {
         const uint32_t columns = up(s->N, 32) * 32;
-        gpu_take(d, GPU_E_BA_TC, (uint32_t)GDN_BA_TC_GRID(m, columns), 1, GDN_BA_TC_BLOCK, GDN_BA_TC_SMEM(columns));
+        gpu_take(d, GPU_E_BA_TC, (uint32_t)GDN_BA_TC_GRID(m), 1, GDN_BA_TC_BLOCK, GDN_BA_TC_SMEM(columns));
         d->route.lever = "ssm_ba_gates_tc";
         d->route.lever_where = lv->ba_tc_where;
         d->route.lever_source = lv->ba_tc_source;
