@@ -10,7 +10,7 @@
 static const char help[] = "usage: gpu_test [options]\n"
                            "  --target NAME   hopper (default), gb10; cpu: the harness alone, on no device\n"
                            "  --short         few and small shapes, nothing that starts programs\n"
-                           "  --only TEXT     results whose name holds TEXT\n"
+                           "  --only TEXT     results whose name holds TEXT, or one of several between commas\n"
                            "  --cubins DIR    modules compiled before (gdn compile); else they are compiled into a temporary folder\n"
                            "  --no-bench      no bench rows\n"
                            "  --evidence FILE writes the evidence file; needs --hash\n"
@@ -40,6 +40,7 @@ static void run_all(gt *t) {
     gt_test_machine_code(t);
     gt_test_overhead(t);
     gt_test_starts(t);
+    gt_test_processes(t);
     gt_test_cache(t);
     gt_test_sanitizer(t);
 }

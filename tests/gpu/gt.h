@@ -21,7 +21,7 @@ typedef struct gt {
     gpu_clock *clock;          /* NULL: there is no device                   */
     uint32_t device_steps;     /* of B99 */
     bool brief;                /* few and small shapes, for the sanitizer    */
-    const char *only;          /* results whose name holds this              */
+    const char *only;          /* --only                                      */
     const char *cubins;        /* folder filled by gdn_compile_ahead; NULL: none could be made */
     char cubin_reason[256];
     char cache[64]; /* filled by the cold start; removed by gt_test_cache */
@@ -159,8 +159,9 @@ void gt_test_machine_code(gt *t);
 void gt_test_overhead(gt *t);
 void gt_test_starts(gt *t);
 void gt_test_cache(gt *t);
+void gt_test_processes(gt *t);
 void gt_test_sanitizer(gt *t);
-/* Runs as a program of its own: --start, --lost, --plant; *rc is its exit status. false: none of these. */
+/* Runs as a program of its own: --start, --lost, --plant, --rounds, --first, --width; *rc is its exit status. false: none of these. */
 bool gt_child(int argc, char **argv, int *rc);
 
 #define GT_BASE(T, op_) \

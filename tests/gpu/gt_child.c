@@ -1,6 +1,6 @@
 /* gt_child.c - what gpu_test does as a program of its own: starts with a stopwatch, a lost device, planted faults for the sanitizer. */
 #define _GNU_SOURCE /* sched_setaffinity */
-#include "gt.h"
+#include "gt_process.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -191,6 +191,12 @@ bool gt_child(int argc, char **argv, int *rc) {
         *rc = lost(&t);
     else if (!strcmp(argv[1], "--plant") && argc > 3)
         *rc = plant(&t, argv[3]);
+    else if (!strcmp(argv[1], "--rounds") && argc > 6)
+        *rc = gt_child_rounds(&t, argv + 3);
+    else if (!strcmp(argv[1], "--first"))
+        *rc = gt_child_first(&t);
+    else if (!strcmp(argv[1], "--width") && argc > 3)
+        *rc = gt_child_width(&t, argv[3]);
     else
         known = false;
     if (known && t.bad) printf("reason %s\n", t.reason);

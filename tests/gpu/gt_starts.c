@@ -1,92 +1,33 @@
 /* gt_starts.c - programs started anew: cold, warm, with NVRTC hidden; together on one empty cache; over damaged entries; on a lost
  * device; under compute-sanitizer. Each child is this program with --start, --lost, --plant or --short. */
-#include "gt.h"
+#include "gt_process.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { OUT_BYTES = 1 << 16, COLD_MS = 15000, WARM_MS = 100 };
-
-/* Runs a shell command; *out gets the beginning of what it printed. The exit status, -1 when it did not run. */
-static int run(const char *command, char out[OUT_BYTES]) {
-    size_t n = 0, got;
-    char rest[4096];
-    FILE *p = popen(command, "r");
-    out[0] = '\0';
-    if (!p) return -1;
-    while ((got = fread(rest, 1, sizeof rest, p)) > 0) {
-        if (got > OUT_BYTES - 1 - n) got = OUT_BYTES - 1 - n;
-        memcpy(out + n, rest, got);
-        n += got;
-    }
-    out[n] = '\0';
-    const int status = pclose(p);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-/* "key value" at the beginning of a line. */
-static const char *line_of(const char *out, const char *key) {
-    const size_t n = strlen(key);
-    for (const char *p = out; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
-        if (strncmp(p, key, n) == 0 && p[n] == ' ') return p + n + 1;
-    return NULL;
-}
-static double value_of(const char *out, const char *key) {
-    const char *p = line_of(out, key);
-    return p ? strtod(p, NULL) : -1;
-}
-static void reason_of(const char *out, char why[200]) {
-    const char *p = line_of(out, "reason");
-    if (!p) p = out;
-    (void)snprintf(why, 200, "%.*s", (int)(strcspn(p, "\n") < 190 ? strcspn(p, "\n") : 190), p);
-}
-
-/* One child with these variables; it must have come up with right results. */
-static bool start(gt *t, const char *variables, char out[OUT_BYTES]) {
-    char command[1024], why[200];
-    (void)snprintf(command, sizeof command, "env %s timeout 120 '%s' --start %s 2>&1", variables, t->self, t->target);
-    const int rc = run(command, out);
-    reason_of(out, why);
-    return gt_check(t, rc == 0 && value_of(out, "right") == 1, "the start failed (%d): %s", rc, why);
-}
-
-static bool folder(gt *t, char name[64]) {
-    (void)snprintf(name, 64, "/tmp/gdn_gpu_test_XXXXXX");
-    return gt_check(t, mkdtemp(name) != NULL, "no temporary folder");
-}
-static void remove_folder(const char *name) {
-    char command[128];
-    if (strncmp(name, "/tmp/gdn_gpu_test_", 18) != 0) return;
-    (void)snprintf(command, sizeof command, "rm -rf '%s'", name);
-    if (system(command) != 0) (void)fprintf(stderr, "gpu_test: %s stays\n", name);
-}
-static double count_files(const char *where, const char *pattern) {
-    char command[256], out[OUT_BYTES];
-    (void)snprintf(command, sizeof command, "find '%s' -name '%s' | wc -l", where, pattern);
-    return run(command, out) == 0 ? strtod(out, NULL) : -1;
-}
+enum { COLD_MS = 15000, WARM_MS = 100 };
 
 void gt_test_starts(gt *t) {
-    char vars[512], out[OUT_BYTES], *const cache = t->cache;
+    char vars[512], out[GT_OUT_BYTES], *const cache = t->cache;
     /* Cold: NVRTC's own cache off too. The machine's toolkit variables point to nowhere: B154 and B155, nothing of a toolkit is looked for.
      */
     if (gt_begin(t, "start_cold_B154_B155")) {
-        if (gt_needs_device(t) && folder(t, cache)) {
+        if (gt_needs_device(t) && gt_folder(t, cache)) {
             (void)snprintf(
                 vars, sizeof vars,
                 "-u GDN_CUBIN_DIR CUDA_HOME=/nonexistent/cuda-99 CUDA_PATH=/nonexistent CUDA_CACHE_DISABLE=1 GPU_TEST_CORES=2 GDN_CACHE_DIR=%s",
                 cache);
-            if (start(t, vars, out)) {
-                gt_figure(t, "ms", value_of(out, "ms"));
-                gt_figure(t, "progress_lines", value_of(out, "progress"));
-                (void)gt_check(t, value_of(out, "cores") >= 1 && value_of(out, "cores") <= 2, "it had %.0f cores", value_of(out, "cores"));
-                (void)gt_check(t, value_of(out, "ms") <= COLD_MS, "it took %.0f ms", value_of(out, "ms"));
-                (void)gt_check(t, value_of(out, "progress") > 0, "no progress was reported");
-                gt_figure(t, "cached", count_files(cache, "*.cubin"));
-                (void)gt_check(t, count_files(cache, "*.cubin") > 0, "nothing was kept in the cache");
+            if (gt_start(t, vars, out)) {
+                gt_figure(t, "ms", gt_value_of(out, "ms"));
+                gt_figure(t, "progress_lines", gt_value_of(out, "progress"));
+                (void)gt_check(t, gt_value_of(out, "cores") >= 1 && gt_value_of(out, "cores") <= 2, "it had %.0f cores",
+                               gt_value_of(out, "cores"));
+                (void)gt_check(t, gt_value_of(out, "ms") <= COLD_MS, "it took %.0f ms", gt_value_of(out, "ms"));
+                (void)gt_check(t, gt_value_of(out, "progress") > 0, "no progress was reported");
+                gt_figure(t, "cached", gt_count_files(cache, "*.cubin"));
+                (void)gt_check(t, gt_count_files(cache, "*.cubin") > 0, "nothing was kept in the cache");
             }
         }
         gt_end(t);
@@ -96,106 +37,106 @@ void gt_test_starts(gt *t) {
         if (gt_needs_device(t) && gt_check(t, cache[0], "there is no cache from a cold start")) {
             (void)snprintf(vars, sizeof vars, "-u GDN_CUBIN_DIR GDN_NVRTC=/nonexistent GDN_CACHE_DIR=%s", cache);
             for (int i = 0; i < 5; i++) {
-                if (!start(t, vars, out)) break;
-                gt_check(t, value_of(out, "progress") == 0, "something was compiled");
-                if (value_of(out, "ms") < best) best = value_of(out, "ms");
+                if (!gt_start(t, vars, out)) break;
+                gt_check(t, gt_value_of(out, "progress") == 0, "something was compiled");
+                if (gt_value_of(out, "ms") < best) best = gt_value_of(out, "ms");
             }
             gt_figure(t, "best_ms", best);
-            gt_figure(t, "last_ms", value_of(out, "ms"));
+            gt_figure(t, "last_ms", gt_value_of(out, "ms"));
             (void)gt_check(t, best <= WARM_MS, "the best of 5 took %.1f ms", best);
         }
         gt_end(t);
     }
     if (gt_begin(t, "start_from_compiled_modules_nvrtc_hidden")) {
         char empty[64] = "";
-        if (gt_needs_device(t) && gt_check(t, t->cubins != NULL, "%s", t->cubin_reason) && folder(t, empty)) {
+        if (gt_needs_device(t) && gt_check(t, t->cubins != NULL, "%s", t->cubin_reason) && gt_folder(t, empty)) {
             (void)snprintf(vars, sizeof vars, "GDN_NVRTC=/nonexistent GDN_CUBIN_DIR=%s GDN_CACHE_DIR=%s", t->cubins, empty);
-            if (start(t, vars, out)) gt_figure(t, "ms", value_of(out, "ms"));
+            if (gt_start(t, vars, out)) gt_figure(t, "ms", gt_value_of(out, "ms"));
             /* Control: without the folder there is nothing to start from. */
             (void)snprintf(vars, sizeof vars,
                            "env -u GDN_CUBIN_DIR GDN_NVRTC=/nonexistent GDN_CACHE_DIR=%s timeout 60 '%s' --start %s 2>&1", empty, t->self,
                            t->target);
-            (void)gt_check(t, run(vars, out) != 0, "control: it started without modules and without NVRTC");
+            (void)gt_check(t, gt_run(vars, out) != 0, "control: it started without modules and without NVRTC");
         }
-        remove_folder(empty);
+        gt_remove_folder(empty);
         gt_end(t);
     }
 }
 
 /* B161: eight processes on one empty cache. */
 static void together(gt *t) {
-    char cache[64] = "", command[1024], out[OUT_BYTES];
+    char cache[64] = "", command[1024], out[GT_OUT_BYTES];
     if (!gt_begin(t, "B161_eight_processes_on_an_empty_cache")) return;
-    if (gt_needs_device(t) && folder(t, cache)) {
+    if (gt_needs_device(t) && gt_folder(t, cache)) {
         (void)snprintf(
             command, sizeof command,
             "for i in 1 2 3 4 5 6 7 8; do (env -u GDN_CUBIN_DIR GDN_CACHE_DIR=%s timeout 120 '%s' --start %s 2>&1 | grep '^right 1') & "
             "done; wait",
             cache, t->self, t->target);
-        (void)run(command, out);
+        (void)gt_run(command, out);
         int right = 0;
         for (const char *p = out; (p = strstr(p, "right 1")) != NULL; p++) right++;
         gt_figure(t, "right", right);
         (void)gt_check(t, right == 8, "%d of 8 came up", right);
-        (void)gt_check(t, count_files(cache, "*tmp*") == 0, "temporary files were left");
-        (void)gt_check(t, count_files(cache, "*.cubin") == count_files(cache, "??*.ini") - count_files(cache, "nvrtc.ini"),
+        (void)gt_check(t, gt_count_files(cache, "*tmp*") == 0, "temporary files were left");
+        (void)gt_check(t, gt_count_files(cache, "*.cubin") == gt_count_files(cache, "??*.ini") - gt_count_files(cache, "nvrtc.ini"),
                        "entries and their side files do not match");
     }
-    remove_folder(cache);
+    gt_remove_folder(cache);
     gt_end(t);
 }
 
 /* B163: another architecture's modules in the same folder. B165: damaged entries. */
 static void damaged(gt *t, const char *name, const char *damage) {
-    char cache[64] = "", vars[256], command[512], out[OUT_BYTES];
+    char cache[64] = "", vars[256], command[512], out[GT_OUT_BYTES];
     if (!gt_begin(t, "%s", name)) return;
-    if (gt_needs_device(t) && folder(t, cache)) {
+    if (gt_needs_device(t) && gt_folder(t, cache)) {
         (void)snprintf(vars, sizeof vars, "-u GDN_CUBIN_DIR GDN_CACHE_DIR=%s", cache);
         (void)snprintf(command, sizeof command, "cp -r '%s/.' '%s'", t->cache, cache);
-        if (gt_check(t, t->cache[0] && run(command, out) == 0, "there is no cache from a cold start")) {
-            const double before = count_files(cache, "*.cubin");
+        if (gt_check(t, t->cache[0] && gt_run(command, out) == 0, "there is no cache from a cold start")) {
+            const double before = gt_count_files(cache, "*.cubin");
             (void)snprintf(command, sizeof command, damage, cache);
-            (void)gt_check(t, run(command, out) == 0, "the entries could not be damaged");
-            if (start(t, vars, out)) {
-                gt_figure(t, "warnings", value_of(out, "warnings"));
-                (void)gt_check(t, value_of(out, "progress") > 0, "nothing was compiled again");
-                (void)gt_check(t, value_of(out, "warnings") > 0 && value_of(out, "warnings") <= before, "%.0f warnings of %.0f entries",
-                               value_of(out, "warnings"), before);
-                (void)gt_check(t, count_files(cache, "*.cubin") >= before, "the entries were not written again");
+            (void)gt_check(t, gt_run(command, out) == 0, "the entries could not be damaged");
+            if (gt_start(t, vars, out)) {
+                gt_figure(t, "warnings", gt_value_of(out, "warnings"));
+                (void)gt_check(t, gt_value_of(out, "progress") > 0, "nothing was compiled again");
+                (void)gt_check(t, gt_value_of(out, "warnings") > 0 && gt_value_of(out, "warnings") <= before,
+                               "%.0f warnings of %.0f entries", gt_value_of(out, "warnings"), before);
+                (void)gt_check(t, gt_count_files(cache, "*.cubin") >= before, "the entries were not written again");
             }
-            if (start(t, vars, out)) (void)gt_check(t, value_of(out, "progress") == 0, "the entries were not mended");
+            if (gt_start(t, vars, out)) (void)gt_check(t, gt_value_of(out, "progress") == 0, "the entries were not mended");
         }
     }
-    remove_folder(cache);
+    gt_remove_folder(cache);
     gt_end(t);
 }
 
 static void no_home(gt *t, const char *name, const char *vars) {
-    char out[OUT_BYTES];
+    char out[GT_OUT_BYTES];
     if (!gt_begin(t, "%s", name)) return;
-    if (gt_needs_device(t) && start(t, vars, out)) {
-        gt_figure(t, "warnings", value_of(out, "warnings"));
-        (void)gt_check(t, value_of(out, "warnings") == 1, "%.0f warnings", value_of(out, "warnings"));
-        const char *line = line_of(out, "warning");
+    if (gt_needs_device(t) && gt_start(t, vars, out)) {
+        gt_figure(t, "warnings", gt_value_of(out, "warnings"));
+        (void)gt_check(t, gt_value_of(out, "warnings") == 1, "%.0f warnings", gt_value_of(out, "warnings"));
+        const char *line = gt_line_of(out, "warning");
         (void)gt_check(t, line && strstr(line, "HOME"), "the warning does not name the setting: %.100s", line ? line : "");
     }
     gt_end(t);
 }
 
 static void lost_device(gt *t) {
-    char command[512], out[OUT_BYTES], why[200];
+    char command[512], out[GT_OUT_BYTES], why[200];
     if (!gt_begin(t, "B196_every_entry_names_a_lost_device")) return;
     if (gt_needs_device(t)) {
         (void)snprintf(command, sizeof command, "timeout 60 '%s' --lost %s 2>&1", t->self, t->target);
-        const int rc = run(command, out);
-        reason_of(out, why);
+        const int rc = gt_run(command, out);
+        gt_reason_of(out, why);
         if (rc == 2) {
             gt_skip(t, "%s", why);
         } else {
-            gt_figure(t, "ms", value_of(out, "ms"));
+            gt_figure(t, "ms", gt_value_of(out, "ms"));
             (void)gt_check(t, rc == 0, "it ended with %d: %s", rc, why);
-            (void)gt_check(t, value_of(out, "ms") < 1000, "it took %.0f ms", value_of(out, "ms"));
-            (void)gt_check(t, value_of(out, "named") == 1, "the error's name was not told");
+            (void)gt_check(t, gt_value_of(out, "ms") < 1000, "it took %.0f ms", gt_value_of(out, "ms"));
+            (void)gt_check(t, gt_value_of(out, "named") == 1, "the error's name was not told");
         }
     }
     gt_end(t);
@@ -213,14 +154,14 @@ void gt_test_cache(gt *t) {
     no_home(t, "B166_home_that_is_not_there",
             "-u XDG_CACHE_HOME -u GDN_CACHE_DIR -u GDN_CUBIN_DIR HOME=/proc/nonexistent"); /* nor can it be made, as the driver would */
     lost_device(t);
-    remove_folder(t->cache);
+    gt_remove_folder(t->cache);
 }
 
 /* ---- compute-sanitizer ---- */
 static bool sanitizer(char path[256]) {
-    char out[OUT_BYTES];
-    if (run("command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer /opt/nvidia/*/compute-sanitizer 2>/dev/null", out) ==
-            -1 ||
+    char out[GT_OUT_BYTES];
+    if (gt_run("command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer /opt/nvidia/*/compute-sanitizer 2>/dev/null",
+               out) == -1 ||
         !out[0])
         return false;
     (void)snprintf(path, 256, "%.*s", (int)strcspn(out, "\n"), out);
@@ -243,7 +184,7 @@ static void first_error(const char *log, char why[300]) {
 
 /* The short list under a tool, and the planted fault, which it must find. The tool's log stays in GPU_TEST_LOGS when that is set. */
 static void under(gt *t, const char *tool, const char *fault) {
-    char path[256], command[1024], out[OUT_BYTES], own[64] = "", log[128], why[300];
+    char path[256], command[1024], out[GT_OUT_BYTES], own[64] = "", log[128], why[300];
     const char *logs = getenv("GPU_TEST_LOGS");
     if (!gt_begin(t, "sanitizer_%s", tool)) return;
     if (!gt_needs_device(t)) goto out;
@@ -251,11 +192,11 @@ static void under(gt *t, const char *tool, const char *fault) {
         gt_skip(t, "compute-sanitizer is not on this machine");
         goto out;
     }
-    if (!logs && !folder(t, own)) goto out;
+    if (!logs && !gt_folder(t, own)) goto out;
     (void)snprintf(log, sizeof log, "%.90s/%s.log", logs ? logs : own, tool);
     (void)snprintf(command, sizeof command, "timeout 100 '%s' --tool %s --error-exitcode 9 '%s' --plant %s %s 2>&1", path, tool, t->self,
                    t->target, fault);
-    int rc = run(command, out);
+    int rc = gt_run(command, out);
     if (strstr(out, "Device not supported") || strstr(out, "not supported on")) {
         gt_skip(t, "compute-sanitizer does not support this device or system");
         goto out;
@@ -266,7 +207,7 @@ static void under(gt *t, const char *tool, const char *fault) {
     (void)snprintf(command, sizeof command,
                    "timeout 150 '%s' --tool %s --print-limit 20 --log-file '%s' --error-exitcode 9 '%s' --short --target %s%s%s 2>&1", path,
                    tool, log, t->self, t->target, t->cubins ? " --cubins " : "", t->cubins ? t->cubins : "");
-    rc = run(command, out);
+    rc = gt_run(command, out);
     (void)clock_gettime(CLOCK_MONOTONIC, &b);
     gt_figure(t, "seconds", (double)(b.tv_sec - a.tv_sec));
     int passes = 0;
@@ -277,23 +218,23 @@ static void under(gt *t, const char *tool, const char *fault) {
         (void)snprintf(command, sizeof command, "cat '%s'", log);
         char said[160];
         (void)snprintf(said, sizeof said, "%.*s", bad ? (int)(strcspn(bad, "\n") < 150 ? strcspn(bad, "\n") : 150) : 0, bad ? bad : "");
-        if (run(command, out) != 0) out[0] = '\0';
+        if (gt_run(command, out) != 0) out[0] = '\0';
         first_error(out, why);
         gt_fail(t, "%s ended with %d: %s; %s", tool, rc, why, said);
     }
     (void)gt_check(t, passes > 10, "only %d results ran", passes);
 out:
-    if (own[0]) remove_folder(own);
+    if (own[0]) gt_remove_folder(own);
     gt_end(t);
 }
 
 /* The portable kernels: target gb10 on this device, compiled for it. */
 static void portable(gt *t) {
-    char command[512], out[OUT_BYTES];
+    char command[512], out[GT_OUT_BYTES];
     if (strcmp(t->target, "gb10") == 0 || !gt_begin(t, "portable_kernels_of_gb10")) return;
     if (gt_needs_device(t)) {
         (void)snprintf(command, sizeof command, "timeout 120 '%s' --short --target gb10 2>&1", t->self);
-        const int rc = run(command, out);
+        const int rc = gt_run(command, out);
         const char *bad = strstr(out, "fail ");
         int passes = 0;
         for (const char *p = out; (p = strstr(p, "pass ")) != NULL; p++) passes++;

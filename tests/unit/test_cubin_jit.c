@@ -72,8 +72,8 @@ static int compiles(void) {
         assert_int_equal(compiles() - before_, compiled);                      \
     } while (0)
 
-/* B163, B164: arch, options, headers, source and NVRTC each give a miss; a warm start opens no NVRTC. (The one line that
- * tries the compiler counts as a compile.) */
+/* B163, B164 (and on a device in gpu_test): arch, options, headers, source and NVRTC each give a miss; a warm start opens no NVRTC.
+ * (The one line that tries the compiler counts as a compile.) */
 static void test_misses(void **state) {
     (void)state;
     static const char *const with[] = { "-DK=128" }, *const without[] = { "-DK=64" };
@@ -120,7 +120,8 @@ static void test_without_nvrtc(void **state) {
     assert_contains(r.buf, "libcuda.so.1 has no nvrtcVersion: too old, or not NVRTC");
 }
 
-/* B150: refused by name with what was wanted, the version and the list; other modules go on. */
+/* B150: refused by name with what was wanted, the version and the list; other modules go on. Only a fake NVRTC can lack the
+ * device's own architecture; on a device (gpu_test) a real one is asked for an architecture that it dropped. */
 static void test_arch_refused(void **state) {
     (void)state;
     const gdn_compile_job jobs[] = { job_for("a.cu", "a()", "sm_121f"), job_for("b.cu", "b()", "sm_90a"),
