@@ -61,13 +61,14 @@ GDN_DEVICE uint32_t gdn_copy_bytes(const gdn_bf16 *base, uint32_t stride) {
  * caller commits the group and waits. */
 template <uint32_t HEIGHT, uint32_t THREADS>
 GDN_DEVICE void gdn_swizzle_load(unsigned char *tile, const gdn_bf16 *base, uint32_t stride, uint32_t rows, uint32_t bytes = 16) {
-    static_assert(HEIGHT * 16 % THREADS == 0, "whole passes");
+    static_assert(HEIGHT * 16 % THREADS == 0 && THREADS % 128 == 0, "whole passes of eight rows and more: one place in all of them");
+    const uint32_t row0 = threadIdx.x / 16, unit = threadIdx.x % 16;
+    unsigned char *const to0 = tile + gdn_swizzle_at<256>(row0, unit);
+    const gdn_bf16 *from = base + ((uint64_t)row0 * stride + unit * 8);
     GDN_UNROLL
-    for (uint32_t i = 0; i < HEIGHT * 16 / THREADS; i++) {
-        const uint32_t p = i * THREADS + threadIdx.x, row = p / 16, unit = p % 16;
-        unsigned char *const to = tile + gdn_swizzle_at<256>(row, unit);
-        const bool there = row < rows; /* with 0 bytes the address is not looked at */
-        const gdn_bf16 *const from = base + ((uint64_t)row * stride + unit * 8);
+    for (uint32_t i = 0; i < HEIGHT * 16 / THREADS; i++, from += (uint64_t)(THREADS / 16) * stride) {
+        const bool there = row0 + i * (THREADS / 16) < rows; /* with 0 bytes the address is not looked at */
+        unsigned char *const to = to0 + i * (THREADS * 16);
         if (bytes == 16) {
             gdn_cp_async16(to, from, there ? 16 : 0);
         } else if (bytes == 8) {

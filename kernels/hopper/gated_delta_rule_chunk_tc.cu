@@ -34,10 +34,9 @@ enum {
     AT_U = AT_K + TILE, /* then uc on its way out; a warp reads and writes its own columns */
     AT_S = AT_U + TILE, /* bf16(S) on its way out */
     AT_DECAY = AT_S + 2 * TILE,
-    DECAY_PITCH = 68,
     SMEM = 88324, /* the contract's */
 };
-static_assert(AT_DECAY + 2 * DECAY_PITCH * 4 <= SMEM, "fits");
+static_assert(AT_DECAY + (CHUNK + 1) * 4 <= SMEM, "fits");
 
 struct operands {
     void *h_state;
@@ -81,33 +80,30 @@ GDN_DEVICE void fetch_ku(const operands &o, const place &at, const gdn_sequence 
     const uint32_t rows = gdn_chunk_rows(seq, c), unit = 2 * at.warp + at.lane % 2;
     const gdn_bf16 *const U = o.U + (at.row0 + (c - seq.begin) * at.rows) * (CHUNK * DIM);
     gdn_swizzle_load<CHUNK, THREADS>(at.smem + AT_K, at.key + (uint64_t)c * CHUNK * o.qk_stride, o.qk_stride, rows);
+    unsigned char *const to = at.smem + AT_U + gdn_swizzle_at<256>(at.lane / 2, unit);
+    const gdn_bf16 *const from = U + at.lane / 2 * DIM + unit * 8;
     GDN_UNROLL
-    for (uint32_t i = 0; i < CHUNK / 16; i++) {
-        const uint32_t row = i * 16 + at.lane / 2;
-        gdn_cp_async16(at.smem + AT_U + gdn_swizzle_at<256>(row, unit), U + row * DIM + unit * 8, row < rows ? 16 : 0);
-    }
+    for (uint32_t i = 0; i < CHUNK / 16; i++)
+        gdn_cp_async16(to + i * 16 * DIM * 2, from + i * 16 * DIM, i * 16 + at.lane / 2 < rows ? 16 : 0);
 }
-/* gc of row threadIdx.x and of the last valid row of chunk c. */
+/* gc of one row, and of the last valid one, of chunk c. All warps do this and the next, without a branch: it hides among products. */
 struct logs {
     float own, last;
-    bool valid;
 };
-GDN_DEVICE logs fetch_logs(const operands &o, const place &at, const gdn_sequence &seq, uint32_t c) {
-    logs l = { 0, 0, false };
-    if (threadIdx.x < CHUNK && c < seq.end) {
-        const float *const gc = o.gc + (at.row0 + (c - seq.begin) * at.rows) * CHUNK;
-        const uint32_t rows = gdn_chunk_rows(seq, c);
-        l.valid = threadIdx.x < rows;
-        l.last = gc[rows - 1];
-        if (l.valid) l.own = gc[threadIdx.x];
-    }
-    return l;
+GDN_DEVICE uint32_t own_row() {
+    return threadIdx.x % CHUNK;
 }
-/* The decay of each row, and the state's own. */
-GDN_DEVICE void put_decays(const place &at, const logs &l, uint32_t c) {
-    float *const decay = reinterpret_cast<float *>(at.smem + AT_DECAY) + (c & 1) * DECAY_PITCH;
-    if (threadIdx.x < CHUNK) decay[threadIdx.x] = l.valid ? gdn_exp(l.last - l.own) : 0.0f;
-    if (threadIdx.x == 0) decay[CHUNK] = gdn_exp(l.last);
+GDN_DEVICE logs fetch_logs(const operands &o, const place &at, const gdn_sequence &seq, uint32_t c) {
+    const float *const gc = o.gc + (at.row0 + (c - seq.begin) * at.rows) * CHUNK;
+    const uint32_t last = gdn_chunk_rows(seq, c) - 1;
+    return logs { gc[min(own_row(), last)], gc[last] };
+}
+/* The decay of each row (a row that does not exist has uc = 0), and the state's own. */
+GDN_DEVICE void put_decays(const place &at, const logs &l) {
+    float *const decay = reinterpret_cast<float *>(at.smem + AT_DECAY);
+    const float own = gdn_exp(l.last - l.own), all = gdn_exp(l.last);
+    if (threadIdx.x < CHUNK) decay[threadIdx.x] = own;
+    if (threadIdx.x == CHUNK) decay[CHUNK] = all;
 }
 
 /* ---- one chunk ---- */
@@ -115,8 +111,8 @@ GDN_DEVICE void put_decays(const place &at, const logs &l, uint32_t c) {
 GDN_DEVICE unsigned char *strip(const place &at, uint32_t tile, uint32_t i) {
     return at.smem + tile + gdn_swizzle_at<256>(16 * i + gdn_crossed_row(at.lane), 2 * at.warp + gdn_crossed_unit(at.lane));
 }
-/* x = S^T W^T; bf16(S) is put down. */
-template <int LIMBS> GDN_DEVICE void product_ws(const place &at, const state &s, float (&x)[2 * T_TILES][4]) {
+/* x = S^T W^T; bf16(S) is put down. `beside` is called where products are under way. */
+template <int LIMBS, class F> GDN_DEVICE void product_ws(const place &at, const state &s, float (&x)[2 * T_TILES][4], F beside) {
     GDN_UNROLL
     for (uint32_t t = 0; t < 2 * T_TILES; t++) {
         GDN_UNROLL
@@ -134,6 +130,7 @@ template <int LIMBS> GDN_DEVICE void product_ws(const place &at, const state &s,
             gdn_mma_pair(x[2 * t], x[2 * t + 1], hi, b);
             if (LIMBS == 2) gdn_mma_pair(x[2 * t], x[2 * t + 1], lo, b);
         }
+        beside(k);
     }
 }
 /* x = U^T - x, which is uc^T; bf16(uc) takes U's place. */
@@ -155,15 +152,17 @@ GDN_DEVICE void make_uc(const place &at, float (&x)[2 * T_TILES][4]) {
         gdn_stmatrix_x4_trans(strip(at, AT_U, t), r);
     }
 }
-/* Two of a warp's rows of a tile: 16 of S (i < 8), 8 of uc (i < 4). */
-GDN_DEVICE uint32_t out_row(const place &at, uint32_t rows_of_warp, uint32_t i) {
-    return at.warp * rows_of_warp + 2 * i + at.lane / 16;
+/* Rows on their way out, two of this warp's at a time: of S in pieces 0..7, of uc in pieces 8..11. */
+enum { PIECES_S = 8 };
+GDN_DEVICE uint32_t piece_row(const place &at, uint32_t i) {
+    return i % PIECES_S * 16 + at.warp * 2 + at.lane / 16;
 }
-GDN_DEVICE uint4 take_out(const place &at, uint32_t tile, uint32_t row) {
-    return gdn_ld16(at.smem + tile + gdn_swizzle_at<256>(row, at.lane % 16));
+GDN_DEVICE uint4 take_piece(const place &at, uint32_t i) {
+    return gdn_ld16(at.smem + (i < PIECES_S ? AT_S : AT_U) + gdn_swizzle_at<256>(piece_row(at, i), at.lane % 16));
 }
-GDN_DEVICE void put_out(const place &at, gdn_bf16 *out, uint32_t row, uint4 v) {
-    gdn_st16(out + row * DIM + at.lane % 16 * 8, v);
+GDN_DEVICE void put_piece(const place &at, uint32_t i, gdn_bf16 *S_out, gdn_bf16 *uc_out, uint32_t rows, uint4 v) {
+    const uint32_t row = piece_row(at, i);
+    if (i < PIECES_S || row < rows) gdn_st16((i < PIECES_S ? S_out : uc_out) + row * DIM + at.lane % 16 * 8, v);
 }
 /* S = e S + (decayed uc)^T K; meanwhile S and uc go out by whole rows, `rows` of uc. */
 template <int LIMBS>
@@ -177,8 +176,7 @@ GDN_DEVICE void product_k(const place &at, const float *decay, state &s, const f
     }
     GDN_UNROLL
     for (uint32_t t = 0; t < T_TILES; t++) {
-        const uint4 out_s0 = take_out(at, AT_S, out_row(at, 16, 2 * t)), out_s1 = take_out(at, AT_S, out_row(at, 16, 2 * t + 1));
-        const uint4 out_uc = take_out(at, AT_U, out_row(at, 8, t));
+        uint4 piece = take_piece(at, 3 * t); /* three go out while the products of this tile run */
         float d[2][4];
         GDN_UNROLL
         for (uint32_t h = 0; h < 2; h++) {
@@ -195,10 +193,11 @@ GDN_DEVICE void product_k(const place &at, const float *decay, state &s, const f
                                   at.smem + AT_K + gdn_swizzle_at<256>(16 * t + gdn_plain_row(at.lane), 2 * k + gdn_plain_unit(at.lane)));
             gdn_mma_pair(s[2 * k], s[2 * k + 1], hi, b);
             if (LIMBS == 2) gdn_mma_pair(s[2 * k], s[2 * k + 1], lo, b);
+            if (k == 2 || k == 4 || k == 6) {
+                put_piece(at, 3 * t + k / 2 - 1, S_out, uc_out, rows, piece);
+                if (k < 6) piece = take_piece(at, 3 * t + k / 2);
+            }
         }
-        put_out(at, S_out, out_row(at, 16, 2 * t), out_s0);
-        put_out(at, S_out, out_row(at, 16, 2 * t + 1), out_s1);
-        if (out_row(at, 8, t) < rows) put_out(at, uc_out, out_row(at, 8, t), out_uc);
     }
 }
 
@@ -222,36 +221,42 @@ template <int LIMBS> GDN_DEVICE void run(const operands &o, const gdn_rule_ext &
 
     const bool fresh = gdn_is_fresh(ext, b), idle = seq.begin == seq.end; /* idle: nothing to do but to pass the state on */
     if (idle && h.in == h.out && !fresh) return;
-    logs l = fetch_logs(o, at, seq, seq.begin);
-    if (!idle) fetch_w(o, at, seq, seq.begin);
+    logs l = { 0, 0 };
+    if (!idle) {
+        l = fetch_logs(o, at, seq, seq.begin);
+        fetch_w(o, at, seq, seq.begin);
+    }
     gdn_cp_async_commit();
     state s;
     if (fresh)
         each_element(at, [&](uint32_t n, uint32_t q, uint32_t) { s[n][q] = 0.0f; });
     else
         each_element(at, [&](uint32_t n, uint32_t q, uint32_t i) { s[n][q] = h.in[i]; });
-    put_decays(at, l, seq.begin);
 
     GDN_NO_UNROLL
     for (uint32_t c = seq.begin; c < seq.end; c++) {
         const uint64_t row = at.row0 + (c - seq.begin) * at.rows;
         gdn_cp_async_wait<0>();
         gdn_sync_block(); /* W is here; K, S and uc of the chunk before are done with */
-        fetch_ku(o, at, seq, c);
-        gdn_cp_async_commit();
-        l = fetch_logs(o, at, seq, c + 1);
-
         float x[2 * T_TILES][4];
-        product_ws<LIMBS>(at, s, x);
+        product_ws<LIMBS>(at, s, x, [&](uint32_t k) {
+            if (k == 0) {
+                fetch_ku(o, at, seq, c);
+                gdn_cp_async_commit();
+            }
+            if (k == 3) put_decays(at, l);
+        });
         gdn_cp_async_wait<0>();
         gdn_sync_warp(); /* this warp's columns of U are here */
         make_uc(at, x);
         gdn_sync_block(); /* K is here, S and uc are complete, W is done with */
-        if (c + 1 < seq.end) fetch_w(o, at, seq, c + 1);
+        if (c + 1 < seq.end) {
+            fetch_w(o, at, seq, c + 1);
+            l = fetch_logs(o, at, seq, c + 1);
+        }
         gdn_cp_async_commit();
-        product_k<LIMBS>(at, reinterpret_cast<const float *>(smem + AT_DECAY) + (c & 1) * DECAY_PITCH, s, x, o.S_out + row * (DIM * DIM),
+        product_k<LIMBS>(at, reinterpret_cast<const float *>(smem + AT_DECAY), s, x, o.S_out + row * (DIM * DIM),
                          o.uc_out + row * (CHUNK * DIM), gdn_chunk_rows(seq, c));
-        put_decays(at, l, c + 1);
         if (ckpt) {
             const uint64_t done = (uint64_t)(c + 1) * CHUNK;
             if (done <= seq.len && done % ext.ckpt_every == 0) store_state(at, ckpt + (done / ext.ckpt_every - 1) * o.nv * (DIM * DIM), s);
