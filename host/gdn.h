@@ -118,6 +118,12 @@ GDN_API gdn_status gdn_copy_out(gdn *g, void *stream, void *dst, uint64_t src, u
 GDN_API gdn_status gdn_fill(gdn *g, void *stream, uint64_t dst, uint32_t byte, uint64_t bytes); /* [any] byte 0 to 255; may be enqueued */
 GDN_API gdn_status gdn_sync(gdn *g, void *stream);                                              /* [any] waits for the stream */
 
+/* [any] For an engine with kernels of its own: the table through which the target's memory and kernels are made (gdn_backend.h), so that
+ * they go by the same driver, compiler, cache and log. *ordinal (may be NULL): the device, an argument of most entries. On host memory
+ * the entries for kernels are NULL. It lives until gdn_close; what was made with it must be given back before. NULL: no device is open
+ * (GDN_OPEN_DRY). */
+GDN_API const gdn_backend *gdn_backend_of(const gdn *g, int32_t *ordinal);
+
 /* ---- levers: every value with its source and place ---- */
 typedef struct gdn_lever_info {
     uint32_t struct_size;

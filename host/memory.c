@@ -1,4 +1,4 @@
-/* memory.c - memory of the target's device, through the backend that its plugin was lent. */
+/* memory.c - memory of the target's device, through the backend that its plugin was lent; and that backend itself. */
 #include "host_internal.h"
 
 gdn_status gdn_mem_alloc(gdn *g, uint64_t bytes, uint64_t *out) {
@@ -30,4 +30,11 @@ gdn_status gdn_fill(gdn *g, void *stream, uint64_t dst, uint32_t byte, uint64_t 
 gdn_status gdn_sync(gdn *g, void *stream) {
     if (!g || g->gen->dry) return GDN_E_ARG;
     return g->gen->backend->sync(g->gen->backend->user, g->gen->ordinal, stream);
+}
+
+const gdn_backend *gdn_backend_of(const gdn *g, int32_t *ordinal) {
+    if (ordinal) *ordinal = 0;
+    if (!g || g->gen->dry) return NULL;
+    if (ordinal) *ordinal = g->gen->ordinal;
+    return g->gen->backend;
 }
