@@ -1,6 +1,12 @@
-# embed.cmake - turns kernel sources into one C file: cmake -DOUT=.. -DHEADERS="a;b" -DSOURCES="c;d" -P embed.cmake
-# gdn__embedded_headers: how many, _names, _texts (NUL terminated), in the order given; gdn__embedded_sources likewise.
-set(body "/* Made from kernels/ by plugin/embed.cmake. */\n#include \"gpu_target.h\"\n")
+# embed.cmake - turns kernel sources into one C file: cmake -DOUT=.. -DHEADERS="a;b" -DSOURCES="c;d" [-DPREFIX=..] [-DINCLUDE=..] -P embed.cmake
+# <PREFIX>_headers: how many, _names, _texts (NUL terminated), in the order given; <PREFIX>_sources likewise. INCLUDE declares them.
+if(NOT PREFIX)
+  set(PREFIX gdn__embedded)
+endif()
+if(NOT INCLUDE)
+  set(INCLUDE gpu_target.h)
+endif()
+set(body "/* Made by plugin/embed.cmake. */\n#include \"${INCLUDE}\"\n")
 foreach(kind headers sources)
   string(TOUPPER ${kind} files)
   set(names "")
@@ -15,7 +21,7 @@ foreach(kind headers sources)
     string(APPEND texts "${kind}_${count}, ")
     math(EXPR count "${count} + 1")
   endforeach()
-  string(APPEND body "const uint32_t gdn__embedded_${kind} = ${count};\n")
-  string(APPEND body "const char *const gdn__embedded_${kind}_names[] = { ${names}0 };\nconst char *const gdn__embedded_${kind}_texts[] = { ${texts}0 };\n")
+  string(APPEND body "const uint32_t ${PREFIX}_${kind} = ${count};\n")
+  string(APPEND body "const char *const ${PREFIX}_${kind}_names[] = { ${names}0 };\nconst char *const ${PREFIX}_${kind}_texts[] = { ${texts}0 };\n")
 endforeach()
 file(WRITE ${OUT} "${body}")

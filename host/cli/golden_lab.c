@@ -215,7 +215,7 @@ bool lab_open(golden_lab *b, const cli_common *c, const golden *l, gdn *g, uint3
         fail(b, "no dense operations for this target's memory");
     else if (rows > UINT32_MAX / 2 / l->nv)
         fail(b, "the recording has too many rows");
-    else if (b->dense->open(g, act, rows * widest, &b->dense_ctx, &err) != GDN_OK)
+    else if (b->dense->open(g, NULL, act, rows * widest, &b->dense_ctx, &err) != GDN_OK)
         fail(b, buf);
     else
         take_weights(b);

@@ -137,8 +137,9 @@ static void blas_close(void *ctx) {
     free(b);
 }
 
-static gdn_status blas_open(gdn *g, uint32_t act_type, uint64_t max_elems, void **ctx, gdn_text *err) {
+static gdn_status blas_open(gdn *g, gdn__stream *stream, uint32_t act_type, uint64_t max_elems, void **ctx, gdn_text *err) {
     (void)g;
+    (void)stream;
     *ctx = NULL;
     blas *b = calloc(1, sizeof *b);
     if (!b) return gdn__engine_say(err, GDN_E_NOMEM, "out of memory");
@@ -199,10 +200,10 @@ static void store(const blas *b, uint64_t base, uint64_t i, float v) {
         ((uint16_t *)at(base))[i] = gdn__to_bf16(v);
 }
 
-static gdn_status blas_embed(void *ctx, uint64_t w, const uint32_t *tokens, uint64_t y, uint32_t rows, uint32_t dim) {
+static gdn_status blas_embed(void *ctx, uint64_t w, uint64_t tokens, uint64_t y, uint32_t rows, uint32_t dim) {
     const blas *b = ctx;
     for (uint32_t r = 0; r < rows; r++) {
-        const float *src = (const float *)at(w) + (uint64_t)tokens[r] * dim;
+        const float *src = (const float *)at(w) + (uint64_t)((const uint32_t *)at(tokens))[r] * dim;
         for (uint32_t i = 0; i < dim; i++) store(b, y, (uint64_t)r * dim + i, src[i]);
     }
     return GDN_OK;
@@ -245,7 +246,7 @@ static gdn_status blas_silu_mul(void *ctx, uint64_t gate_up, uint64_t y, uint32_
 }
 
 const gdn__dense gdn__dense_blas = {
-    .name = "openblas",
+    .name = "OpenBLAS",
     .open = blas_open,
     .close = blas_close,
     .weight_type = blas_weight_type,
@@ -255,9 +256,3 @@ const gdn__dense gdn__dense_blas = {
     .add = blas_add,
     .silu_mul = blas_silu_mul,
 };
-
-const gdn__dense *gdn__dense_for(const gdn *g) {
-    gdn_info info = { .struct_size = (uint32_t)sizeof info };
-    if (gdn_describe(g, &info) != GDN_OK) return NULL;
-    return info.target && info.device.cc_major == 0 ? &gdn__dense_blas : NULL;
-}

@@ -27,6 +27,7 @@ static gdn_status take_rows(gdn_engine *e, gdn_text *err) {
         { &e->rows.gate_up, n * 2 * c->inter * size },
         { &e->rows.act, n * c->inter * size },
         { &e->rows.logits, (uint64_t)GDN__LOGIT_ROWS * c->vocab * sizeof(float) },
+        { &e->tokens, n * sizeof(uint32_t) },
         { &e->accepted, sizeof(int32_t) },
         { &e->na, sizeof(uint32_t) },
     };
@@ -59,30 +60,38 @@ static gdn_status take_states(gdn_engine *e, gdn_text *err) {
     return s;
 }
 
+/* The stream of a GPU and the dense operations on it. */
 static gdn_status open_dense(gdn_engine *e, gdn_text *err) {
     const gdn_model_config *c = &e->c;
+    int32_t ordinal = 0;
+    const gdn_backend *backend = gdn_backend_of(e->g, &ordinal);
     e->dense = gdn__dense_for(e->g);
-    if (!e->dense) return gdn__engine_say(err, GDN_ABSENT, "no dense operations for this target's memory");
+    if (!e->dense) return gdn__engine_say(err, GDN_E_ARG, "the target has no device open");
+    if (backend->launch) {
+        const gdn_status s = gdn__stream_open(ordinal, true, &e->stream, err);
+        if (s != GDN_OK) return s;
+    }
     uint64_t widest = max_u64(gdn_config_qkvz(c), 2ull * c->inter);
     widest = max_u64(widest, c->hidden) * e->segment;
     widest = max_u64(widest, (uint64_t)GDN__LOGIT_ROWS * max_u64(c->vocab, c->hidden));
-    return e->dense->open(e->g, e->act, widest, &e->dense_ctx, err);
+    return e->dense->open(e->g, e->stream, e->act, widest, &e->dense_ctx, err);
 }
 
 static gdn_status load(gdn_engine *e, gdn__checkpoint *ck, const gdn_engine_options *opt, gdn_text *err) {
     e->layers = calloc(e->c.layers, sizeof *e->layers);
     if (!e->layers) return gdn__engine_say(err, GDN_E_NOMEM, "out of memory");
-    gdn_status s = open_dense(e, err);
-    if (s == GDN_OK) s = gdn__plans_make(e, err);
+    gdn_status s = gdn__plans_make(e, err); /* first: they name what the target does not take */
+    if (s == GDN_OK) s = open_dense(e, err);
     if (s == GDN_OK) s = gdn__weights_load(e, ck, opt->progress, opt->user, err);
     if (s == GDN_OK) s = take_rows(e, err);
     if (s == GDN_OK) s = take_states(e, err);
+    if (s == GDN_OK) s = gdn_sync(e->g, NULL); /* of fills on the legacy stream, which e->stream does not wait for */
     return s;
 }
 
 gdn_status gdn_engine_load(const char *dir, const gdn_engine_options *opt, gdn_engine **out, gdn_text *err) {
     *out = NULL;
-    const uint32_t dtype = opt->dtype ? opt->dtype : GDN_F32, segment = opt->segment ? opt->segment : 2048;
+    const uint32_t dtype = opt->dtype ? opt->dtype : gdn__dense_act(opt->target), segment = opt->segment ? opt->segment : 2048;
     if (dtype != GDN_F32 && dtype != GDN_BF16) return gdn__engine_say(err, GDN_E_ARG, "dtype must be f32 or bf16");
     if (segment % GDN_CHUNK || segment > 1u << 20)
         return gdn__engine_say(err, GDN_E_ARG, "segment %u is not a multiple of %d up to 2^20", segment, GDN_CHUNK);
@@ -98,6 +107,7 @@ gdn_status gdn_engine_load(const char *dir, const gdn_engine_options *opt, gdn_e
         e->segment = segment;
         e->max_rows = GDN_ENGINE_MAX_ROWS;
         e->woa = opt->woa;
+        e->no_graph = opt->no_graph;
         e->progress = opt->progress;
         e->user = opt->user;
         s = load(e, &ck, opt, err);
@@ -115,8 +125,10 @@ gdn_status gdn_engine_load(const char *dir, const gdn_engine_options *opt, gdn_e
 
 void gdn_engine_free(gdn_engine *e) {
     if (!e) return;
+    if (e->stream) gdn__steps_drop(e);
     for (uint32_t i = 0; i < GDN__PLANS; i++) gdn_plan_free(e->plans[i]);
     if (e->dense) e->dense->close(e->dense_ctx);
+    gdn__stream_close(e->stream);
     gdn__arena_free(&e->mem);
     free(e->layers);
     free(e);
@@ -142,37 +154,50 @@ static gdn_status check_tokens(const gdn_engine *e, const uint32_t *tokens, uint
     return GDN_OK;
 }
 
-/* Embeds the rows and takes them through all layers; rows.x holds the result. */
-static gdn_status forward(gdn_engine *e, const uint32_t *tokens, uint32_t rows, uint32_t how) {
-    gdn_status s = e->dense->embed(e->dense_ctx, e->embed, tokens, e->rows.x, rows, e->c.hidden);
-    for (uint32_t i = 0; s == GDN_OK && i < e->c.layers; i++) s = gdn__layer_run(e, &e->layers[i], rows, how);
-    if (s == GDN_OK && how != GDN__RUN_VERIFY) {
-        e->shifted = false;
-        e->position += rows;
-    }
-    return s;
+static void *stream(const gdn_engine *e) {
+    return gdn__stream_handle(e->stream);
+}
+
+static gdn_status put_tokens(gdn_engine *e, const uint32_t *tokens, uint32_t rows) {
+    return gdn_copy_in(e->g, stream(e), e->tokens, tokens, rows * sizeof *tokens);
+}
+
+/* The rows are done: what the next launch finds. */
+static void passed(gdn_engine *e, uint32_t rows) {
+    e->shifted = false;
+    e->position += rows;
+}
+
+static gdn_status get_logits(gdn_engine *e, uint32_t rows, float *logits) {
+    return gdn_copy_out(e->g, stream(e), logits, e->rows.logits, (uint64_t)rows * e->c.vocab * sizeof(float));
 }
 
 /* Logits of rows [first, first + n) of rows.x. */
 static gdn_status head(gdn_engine *e, uint32_t first, uint32_t n, float *logits) {
-    const gdn_model_config *c = &e->c;
     gdn_status s = GDN_OK;
     for (uint32_t at = 0; s == GDN_OK && at < n; at += GDN__LOGIT_ROWS) {
         const uint32_t rows = n - at < GDN__LOGIT_ROWS ? n - at : GDN__LOGIT_ROWS;
-        const uint64_t x = e->rows.x + (uint64_t)(first + at) * c->hidden * gdn__type_bytes(e->act);
-        s = e->dense->rms_norm(e->dense_ctx, x, e->final_norm, e->rows.h, rows, c->hidden, c->eps);
-        if (s == GDN_OK) s = e->dense->matmul(e->dense_ctx, e->rows.h, e->head, e->rows.logits, rows, c->hidden, c->vocab, GDN_F32);
-        if (s == GDN_OK)
-            s = gdn_copy_out(e->g, NULL, logits + (uint64_t)at * c->vocab, e->rows.logits, (uint64_t)rows * c->vocab * sizeof(float));
+        s = gdn__logits_enqueue(e, first + at, rows);
+        if (s == GDN_OK) s = get_logits(e, rows, logits + (uint64_t)at * e->c.vocab);
     }
+    return s;
+}
+
+/* One decode or verify, paced where threads of the host run it. */
+static gdn_status step(gdn_engine *e, const uint32_t *tokens, uint32_t rows, uint32_t how, float *logits) {
+    gdn_status s = put_tokens(e, tokens, rows);
+    if (!e->stream) gdn__pace_begin(&e->pace[rows]);
+    if (s == GDN_OK) s = logits ? gdn__step_run(e, rows, how) : gdn__rows_enqueue(e, rows, how);
+    if (s == GDN_OK && logits) s = get_logits(e, rows, logits);
+    if (!e->stream) gdn__pace_end(&e->pace[rows], true);
     return s;
 }
 
 gdn_status gdn_engine_reset(gdn_engine *e, gdn_text *err) {
     gdn_status s = GDN_OK;
     for (uint32_t i = 0; s == GDN_OK && i < e->c.layers; i++) {
-        s = gdn_fill(e->g, NULL, e->layers[i].state, 0, state_bytes(&e->c));
-        if (s == GDN_OK) s = gdn_fill(e->g, NULL, e->layers[i].conv_state, 0, conv_state_bytes(e));
+        s = gdn_fill(e->g, stream(e), e->layers[i].state, 0, state_bytes(&e->c));
+        if (s == GDN_OK) s = gdn_fill(e->g, stream(e), e->layers[i].conv_state, 0, conv_state_bytes(e));
     }
     if (s != GDN_OK) return lost(e, s, "reset", err);
     e->shifted = e->broken = false;
@@ -188,7 +213,9 @@ gdn_status gdn_engine_prefill(gdn_engine *e, const uint32_t *tokens, uint64_t n,
     if (s != GDN_OK) return s;
     for (uint64_t at = 0; at < n;) {
         const uint32_t rows = n - at < e->segment ? (uint32_t)(n - at) : e->segment;
-        s = forward(e, tokens + at, rows, GDN__RUN_PREFILL);
+        s = put_tokens(e, tokens + at, rows);
+        if (s == GDN_OK) s = gdn__rows_enqueue(e, rows, GDN__RUN_PREFILL);
+        if (s == GDN_OK) passed(e, rows);
         if (s == GDN_OK && logits && all) s = head(e, 0, rows, logits + at * e->c.vocab);
         at += rows;
         if (s == GDN_OK && logits && !all && at == n) s = head(e, rows - 1, 1, logits);
@@ -202,11 +229,10 @@ gdn_status gdn_engine_step(gdn_engine *e, uint32_t token, float *logits, gdn_tex
     gdn_status s = ready(e, err);
     if (s == GDN_OK) s = check_tokens(e, &token, 1, err);
     if (s != GDN_OK) return s;
-    gdn__pace_begin(&e->pace[1]);
-    s = forward(e, &token, 1, GDN__RUN_DECODE);
-    if (s == GDN_OK && logits) s = head(e, 0, 1, logits);
-    gdn__pace_end(&e->pace[1], true);
-    return s == GDN_OK ? s : lost(e, s, "decode", err);
+    s = step(e, &token, 1, GDN__RUN_DECODE, logits);
+    if (s != GDN_OK) return lost(e, s, "decode", err);
+    passed(e, 1);
+    return GDN_OK;
 }
 
 gdn_status gdn_engine_verify(gdn_engine *e, const uint32_t *tokens, uint32_t rows, float *logits, gdn_text *err) {
@@ -215,10 +241,7 @@ gdn_status gdn_engine_verify(gdn_engine *e, const uint32_t *tokens, uint32_t row
         s = gdn__engine_say(err, GDN_E_ARG, "verify of %u rows, must be 1 to %u", rows, e->max_rows);
     if (s == GDN_OK) s = check_tokens(e, tokens, rows, err);
     if (s != GDN_OK) return s;
-    gdn__pace_begin(&e->pace[rows]);
-    s = forward(e, tokens, rows, GDN__RUN_VERIFY);
-    if (s == GDN_OK && logits) s = head(e, 0, rows, logits);
-    gdn__pace_end(&e->pace[rows], true);
+    s = step(e, tokens, rows, GDN__RUN_VERIFY, logits);
     if (s != GDN_OK) return lost(e, s, "verify", err);
     e->pending = rows;
     return GDN_OK;
@@ -228,12 +251,11 @@ gdn_status gdn_engine_accept(gdn_engine *e, uint32_t n, gdn_text *err) {
     if (!e->pending) return gdn__engine_say(err, GDN_E_ARG, "accept without a verify");
     if (!n || n > e->pending) return gdn__engine_say(err, GDN_E_ARG, "accept of %u rows, must be 1 to %u", n, e->pending);
     const int32_t offset = (int32_t)n;
-    gdn_status s = gdn_copy_in(e->g, NULL, e->na, &n, sizeof n);
-    if (s == GDN_OK) s = gdn_copy_in(e->g, NULL, e->accepted, &offset, sizeof offset);
-    gdn__pace_begin(&e->pace[e->pending]);
+    gdn_status s = gdn_copy_in(e->g, stream(e), e->na, &n, sizeof n);
+    if (s == GDN_OK) s = gdn_copy_in(e->g, stream(e), e->accepted, &offset, sizeof offset);
+    if (!e->stream) gdn__pace_begin(&e->pace[e->pending]);
     for (uint32_t i = 0; s == GDN_OK && i < e->c.layers; i++) s = gdn__layer_fold(e, &e->layers[i], e->pending);
-    if (s == GDN_OK) s = gdn_sync(e->g, NULL);
-    gdn__pace_end(&e->pace[e->pending], false);
+    if (!e->stream) gdn__pace_end(&e->pace[e->pending], false);
     if (s != GDN_OK) return lost(e, s, "accept", err);
     e->shifted = true;
     e->position += n;
@@ -257,6 +279,15 @@ uint64_t gdn_engine_position(const gdn_engine *e) {
 
 uint64_t gdn_engine_bytes(const gdn_engine *e) {
     return e->mem.bytes;
+}
+
+const char *gdn_engine_dense(const gdn_engine *e) {
+    return e->dense->name;
+}
+
+uint64_t gdn_engine_replays(const gdn_engine *e, const char **why) {
+    if (why) *why = e->graph_why[0] ? e->graph_why : NULL;
+    return e->replays;
 }
 
 gdn_status gdn_engine_routes(const gdn_engine *e, gdn_engine_route_fn each, void *user) {

@@ -4,6 +4,10 @@
  * projection, then through gdn_launch only: conv_fused, ba_gates, prefill | decode | verify (or verify_woa), norm; then the
  * output projection. All memory is the target's. dtype GDN_F32: everything f32. GDN_BF16: activations bf16 between stages.
  *
+ * On a GPU target the engine has a stream of its own, products are cuBLAS's (opened at run time) and the rest its own kernels
+ * (engine_rows.cu, compiled through gdn_backend_of); activations are bf16. The passes of decode and verify are captured in CUDA graphs
+ * and replayed. The calling thread needs no context.
+ *
  *     gdn_engine_load(dir, &opt, &e, &err)
  *     gdn_engine_prefill(e, tokens, n, false, logits, &err);            the prompt
  *     gdn_engine_step(e, token, logits, &err);                          one token
@@ -26,14 +30,15 @@ typedef void (*gdn_engine_progress)(void *user, const char *what, uint64_t done,
 
 typedef struct gdn_engine_options {
     gdn *target;                  /* borrowed, must outlive the engine                                                     */
-    uint32_t dtype;               /* GDN_F32 or GDN_BF16; 0 = GDN_F32                                                      */
+    uint32_t dtype;               /* GDN_F32 or GDN_BF16; 0 = GDN_F32 on host memory, GDN_BF16 on a GPU                    */
     uint32_t segment;             /* tokens of one prefill launch, a multiple of 64; 0 = 2048                              */
     bool woa;                     /* verify 4 rows by verify_woa; an error when the target refuses (lever gdn_woa = 1)     */
+    bool no_graph;                /* launch the kernels of every step one by one                                           */
     gdn_engine_progress progress; /* may be NULL; called by load and prefill                                               */
     void *user;
 } gdn_engine_options;
 
-/* Errors: of the files (model_config.h, safetensors.h), of the target (its guard by name), GDN_E_NOMEM. */
+/* Errors: of the files (model_config.h, safetensors.h), of the target (its guard by name), of cuBLAS (what was tried), GDN_E_NOMEM. */
 gdn_status gdn_engine_load(const char *dir, const gdn_engine_options *opt, gdn_engine **out, gdn_text *err);
 void gdn_engine_free(gdn_engine *e); /* NULL is ignored */
 
@@ -41,6 +46,9 @@ const gdn_model_config *gdn_engine_config(const gdn_engine *e);
 uint32_t gdn_engine_dtype(const gdn_engine *e);
 uint64_t gdn_engine_position(const gdn_engine *e); /* tokens in the state */
 uint64_t gdn_engine_bytes(const gdn_engine *e);    /* device memory taken */
+const char *gdn_engine_dense(const gdn_engine *e); /* "OpenBLAS" or "cuBLAS" */
+/* Passes of decode and verify that were replayed from a graph; *why (may be NULL): the last capture that failed, NULL when none did. */
+uint64_t gdn_engine_replays(const gdn_engine *e, const char **why);
 
 /* Forgets the sequence. */
 gdn_status gdn_engine_reset(gdn_engine *e, gdn_text *err);

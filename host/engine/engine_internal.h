@@ -46,6 +46,13 @@ typedef struct gdn__used {
     uint32_t u32[3];
 } gdn__used;
 
+/* One kind of step, captured; and what a replay of it launches. */
+typedef struct gdn__step {
+    void *graph;
+    gdn__used used[GDN__PLANS];
+    bool seen, never; /* it was run once; it cannot be captured */
+} gdn__step;
+
 struct gdn_engine {
     gdn *g;
     gdn_model_config c;
@@ -54,6 +61,7 @@ struct gdn_engine {
     gdn_engine_progress progress;
     void *user; /* of progress */
     gdn__arena mem;
+    gdn__stream *stream; /* of a GPU; NULL on host memory */
     const gdn__dense *dense;
     void *dense_ctx;
     gdn_hplan *plans[GDN__PLANS];
@@ -62,12 +70,17 @@ struct gdn_engine {
     uint64_t embed, head, final_norm;
     gdn__layer *layers;
     gdn__rows rows;
+    uint64_t tokens;       /* u32 of the rows of this pass, in device memory      */
     uint64_t accepted, na; /* device words: conv offset (int32), fold count (u32) */
     bool shifted;          /* the conv window starts at *accepted                 */
     bool broken;           /* a launch failed: reset first                        */
     uint32_t pending;      /* rows of a verify that wait for accept               */
     uint64_t position;
-    gdn__pace pace[GDN_ENGINE_MAX_ROWS + 1]; /* of steps and verifies, by their rows */
+    gdn__pace pace[GDN_ENGINE_MAX_ROWS + 1];    /* of steps and verifies, by their rows; on host memory */
+    gdn__step steps[2][GDN_ENGINE_MAX_ROWS][2]; /* decode or verify, rows - 1, shifted */
+    uint64_t replays;
+    bool no_graph;
+    char graph_why[200]; /* the last capture that failed */
 };
 
 /* weights.c */
@@ -77,6 +90,11 @@ uint32_t gdn__qkvz_source_row(uint32_t nk, uint32_t nv, uint32_t dim, uint32_t r
 /* engine_plans.c */
 gdn_status gdn__plans_make(gdn_engine *e, gdn_text *err);
 gdn_status gdn__plan_launch(gdn_engine *e, uint32_t plan, uint32_t n_ptr, const uint64_t *ptr, uint32_t n_u32, const uint32_t *u32);
+/* engine_step.c, all on the engine's stream; the rows' tokens are in e->tokens */
+gdn_status gdn__rows_enqueue(gdn_engine *e, uint32_t rows, uint32_t how);     /* embedding and layers: rows.x */
+gdn_status gdn__logits_enqueue(gdn_engine *e, uint32_t first, uint32_t rows); /* of rows of rows.x: rows.logits */
+gdn_status gdn__step_run(gdn_engine *e, uint32_t rows, uint32_t how);         /* both, by decode or verify; replayed where it can be */
+void gdn__steps_drop(gdn_engine *e);
 /* engine_layer.c: how the rows of one forward pass go through the rule */
 enum { GDN__RUN_PREFILL, GDN__RUN_DECODE, GDN__RUN_VERIFY };
 gdn_status gdn__layer_run(gdn_engine *e, const gdn__layer *l, uint32_t rows, uint32_t how);

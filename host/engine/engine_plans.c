@@ -121,7 +121,12 @@ gdn_status gdn__plans_make(gdn_engine *e, gdn_text *err) {
 }
 
 gdn_status gdn__plan_launch(gdn_engine *e, uint32_t plan, uint32_t n_ptr, const uint64_t *ptr, uint32_t n_u32, const uint32_t *u32) {
-    const gdn_launch_args args = { .struct_size = (uint32_t)sizeof args, .n_ptr = n_ptr, .n_u32 = n_u32, .ptr = ptr, .u32 = u32 };
+    const gdn_launch_args args = { .struct_size = (uint32_t)sizeof args,
+                                   .n_ptr = n_ptr,
+                                   .n_u32 = n_u32,
+                                   .stream = gdn__stream_handle(e->stream),
+                                   .ptr = ptr,
+                                   .u32 = u32 };
     const gdn_status s = gdn_launch(e->plans[plan], &args);
     gdn__used *used = &e->used[plan];
     used->launches++;

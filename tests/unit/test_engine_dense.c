@@ -38,7 +38,7 @@ static problem make(uint32_t rows, uint32_t in, uint32_t out) {
     assert_true(p.x && p.w && p.y && p.again);
     for (uint64_t i = 0; i < (uint64_t)rows * in; i++) p.x[i] = value(&seed);
     for (uint64_t i = 0; i < (uint64_t)in * out; i++) p.w[i] = value(&seed);
-    assert_int_equal(d->open(NULL, GDN_F32, (uint64_t)rows * (in > out ? in : out), &p.ctx, NULL), GDN_OK);
+    assert_int_equal(d->open(NULL, NULL, GDN_F32, (uint64_t)rows * (in > out ? in : out), &p.ctx, NULL), GDN_OK);
     return p;
 }
 
@@ -125,9 +125,9 @@ static void threads_of_the_library(void **state) {
     (void)state;
     void *a = NULL, *b = NULL;
     openblas_set_num_threads(3);
-    assert_int_equal(d->open(NULL, GDN_F32, 64, &a, NULL), GDN_OK);
+    assert_int_equal(d->open(NULL, NULL, GDN_F32, 64, &a, NULL), GDN_OK);
     assert_int_equal(openblas_get_num_threads(), 1);
-    assert_int_equal(d->open(NULL, GDN_BF16, 64, &b, NULL), GDN_OK);
+    assert_int_equal(d->open(NULL, NULL, GDN_BF16, 64, &b, NULL), GDN_OK);
     d->close(a);
     assert_int_equal(openblas_get_num_threads(), 1); /* b still needs it so */
     d->close(b);
