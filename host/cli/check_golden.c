@@ -81,7 +81,7 @@ int cli_check_golden(const cli_common *c, const char *file, uint32_t dtype) {
     if (!*file) return cli_error(c, "--golden is empty"), CLI_USAGE;
     if (!golden_open(c, file, &l)) return CLI_NO;
     gdn *g = cli_open(c);
-    if (g) rc = run(c, &l, g, dtype ? dtype : GDN_F32);
+    if (g) rc = run(c, &l, g, dtype ? dtype : gdn__dense_act(g));
     gdn_close(g);
     golden_close(&l);
     return rc;

@@ -243,7 +243,6 @@ static json_t *read_json(const cli_common *c, const char *file) {
 }
 
 int cli_check_model(const cli_common *c, const char *dir, const char *file, uint32_t dtype) {
-    if (!dtype) dtype = GDN_F32;
     char buf[600] = "";
     gdn_text err = { buf, sizeof buf, 0 };
     gdn_engine *e = NULL;
@@ -253,7 +252,7 @@ int cli_check_model(const cli_common *c, const char *dir, const char *file, uint
     gdn *g = root ? cli_open(c) : NULL;
     const gdn_engine_options opt = { .target = g, .dtype = dtype, .progress = on_progress };
     if (g && gdn_engine_load(dir, &opt, &e, &err) != GDN_OK) cli_error(c, "%s", buf);
-    if (e) rc = replay(c, e, root, file, dtype);
+    if (e) rc = replay(c, e, root, file, gdn_engine_dtype(e));
     gdn_engine_free(e);
     gdn_close(g);
     json_decref(root);

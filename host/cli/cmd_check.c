@@ -4,14 +4,15 @@
 #include <getopt.h>
 #include <string.h>
 
-static const char help[] = "usage: gdn check [options]                          every operation against f64 references\n"
-                           "       gdn check --golden FILE [options]            a recorded layer, stage by stage\n"
-                           "       gdn check --model DIR --replay FILE [options] a recorded text, teacher-forced\n"
-                           "  --golden FILE       safetensors recording of one layer: weights, inputs, every intermediate, states\n"
-                           "  --model DIR         checkpoint: config.json, model.safetensors\n"
-                           "  --replay FILE       greedy.json: prompts, bytes and gaps recorded with the checkpoint\n"
-                           "  --dtype f32|bf16    activations (default f32); the self test runs every type of the target\n" CLI_COMMON_HELP
-                           "exit code: 0 all within their bounds, 1 something is not, 2 wrong usage\n";
+static const char help[] =
+    "usage: gdn check [options]                          every operation against f64 references\n"
+    "       gdn check --golden FILE [options]            a recorded layer, stage by stage\n"
+    "       gdn check --model DIR --replay FILE [options] a recorded text, teacher-forced\n"
+    "  --golden FILE       safetensors recording of one layer: weights, inputs, every intermediate, states\n"
+    "  --model DIR         checkpoint: config.json, model.safetensors\n"
+    "  --replay FILE       greedy.json: prompts, bytes and gaps recorded with the checkpoint\n"
+    "  --dtype f32|bf16    activations (default f32, on a GPU bf16); the self test runs every type of the target\n" CLI_COMMON_HELP
+    "exit code: 0 all within their bounds, 1 something is not, 2 wrong usage\n";
 
 int gdn_cmd_check(int argc, char **argv) {
     static const struct option options[] = { CLI_COMMON_OPTIONS,      { "golden", 1, 0, 'g' }, { "model", 1, 0, 'm' },
@@ -35,7 +36,7 @@ int gdn_cmd_check(int argc, char **argv) {
         return cli_error(&c, "--dtype is '%s', expected f32 or bf16", dtype), CLI_USAGE;
     if (golden && (model || replay)) return cli_error(&c, "--golden goes with neither --model nor --replay"), CLI_USAGE;
     if (!model != !replay) return cli_error(&c, "--model and --replay go together"), CLI_USAGE;
-    const uint32_t type = dtype && strcmp(dtype, "bf16") == 0 ? GDN_BF16 : GDN_F32;
+    const uint32_t type = !dtype ? 0 : strcmp(dtype, "bf16") == 0 ? GDN_BF16 : GDN_F32;
     if (golden) return cli_check_golden(&c, golden, type);
     if (model) return cli_check_model(&c, model, replay, type);
     if (dtype) return cli_error(&c, "--dtype is for --golden and --model"), CLI_USAGE;

@@ -19,7 +19,7 @@ typedef struct request {
     uint64_t n, seed;
     double temperature, top_p;
     uint32_t dtype;
-    bool speculate, woa;
+    bool speculate, woa, no_graph;
 } request;
 
 static const char usage[] =
@@ -29,10 +29,11 @@ static const char usage[] =
     "  --prompt TEXT       the prompt, byte for byte\n"
     "  --prompt-file FILE  the prompt from a file\n"
     "  --n N               tokens to write (default 256)\n"
-    "  --dtype f32|bf16    type of activations (default f32)\n"
+    "  --dtype f32|bf16    type of activations (default f32 on target cpu, bf16 on a GPU, which has no other)\n"
     "  --temperature T     0 (default): the best token; else sample at this temperature\n"
     "  --top-p P           sample from the most probable tokens that hold this mass (default 1)\n"
     "  --seed S            of the sampling (default 0)\n"
+    "  --graph on|off      on a GPU: replay each kind of step as a CUDA graph (default on)\n"
     "  --speculate off|verify|woa  drafts by prompt lookup, four rows a verify (default off); woa sets the lever gdn_woa\n" CLI_COMMON_HELP;
 
 /* ---- the command line ---- */
@@ -63,6 +64,13 @@ static bool speculation(request *r, const char *text) {
     return false;
 }
 
+static bool graph(request *r, const char *text) {
+    r->no_graph = !strcmp(text, "off");
+    if (r->no_graph || !strcmp(text, "on")) return true;
+    cli_error(&r->common, "--graph '%s' is not on or off", text);
+    return false;
+}
+
 static bool take(request *r, int val, const char *arg) {
     const cli_common *c = &r->common;
     switch (val) {
@@ -75,16 +83,16 @@ static bool take(request *r, int val, const char *arg) {
     case 'P': return real(c, "--top-p", arg, 1e-9, 1, &r->top_p);
     case 's': return cli_u64(c, "--seed", arg, 0, UINT64_MAX, &r->seed);
     case 'S': return speculation(r, arg);
+    case 'g': return graph(r, arg);
     default: return cli_common_option(&r->common, val, arg);
     }
 }
 
 static bool parse(request *r, int argc, char **argv) {
     static const struct option options[] = {
-        CLI_COMMON_OPTIONS,           { "model", 1, 0, 'm' }, { "prompt", 1, 0, 'p' },
-        { "prompt-file", 1, 0, 'f' }, { "n", 1, 0, 'n' },     { "dtype", 1, 0, 'd' },
-        { "temperature", 1, 0, 't' }, { "top-p", 1, 0, 'P' }, { "seed", 1, 0, 's' },
-        { "speculate", 1, 0, 'S' },   { 0, 0, 0, 0 },
+        CLI_COMMON_OPTIONS,    { "model", 1, 0, 'm' },     { "prompt", 1, 0, 'p' },      { "prompt-file", 1, 0, 'f' },
+        { "n", 1, 0, 'n' },    { "dtype", 1, 0, 'd' },     { "temperature", 1, 0, 't' }, { "top-p", 1, 0, 'P' },
+        { "seed", 1, 0, 's' }, { "speculate", 1, 0, 'S' }, { "graph", 1, 0, 'g' },       { 0, 0, 0, 0 },
     };
     int val = 0;
     optind = 1;
@@ -185,9 +193,21 @@ static const char *scheme(const request *r) {
     return r->woa ? "woa" : r->speculate ? "verify" : "off";
 }
 
+static const char *dtype_name(const gdn_engine *e) {
+    return gdn_engine_dtype(e) == GDN_BF16 ? "bf16" : "f32";
+}
+
+static void print_graphs(const gdn_engine *e) {
+    const char *why = NULL;
+    const uint64_t n = gdn_engine_replays(e, &why);
+    if (n || why)
+        fprintf(stderr, "passes replayed as CUDA graphs: %llu%s%s\n", (unsigned long long)n, why ? "; a capture failed: " : "",
+                why ? why : "");
+}
+
 static void print_stats(const request *r, const gdn_engine *e, const gdn_info *info, const gdn_generate_stats *st) {
-    fprintf(stderr, "\ntarget %s (%s), dtype %s, dense by OpenBLAS, %.1f MiB\n", info->target, info->path ? info->path : "",
-            r->dtype == GDN_BF16 ? "bf16" : "f32", (double)gdn_engine_bytes(e) / 1048576);
+    fprintf(stderr, "\ntarget %s (%s), dtype %s%s, dense by %s, %.1f MiB\n", info->target, info->path ? info->path : "", dtype_name(e),
+            r->dtype ? "" : " (the target's default)", gdn_engine_dense(e), (double)gdn_engine_bytes(e) / 1048576);
     fprintf(stderr, "prompt: %llu tokens, %.3f s, %.0f tokens/s\n", (unsigned long long)st->prompt, st->prefill_seconds,
             rate(st->prompt, st->prefill_seconds));
     fprintf(stderr, "written: %llu tokens, %.3f s, %.1f tokens/s\n", (unsigned long long)st->generated, st->decode_seconds,
@@ -198,6 +218,7 @@ static void print_stats(const request *r, const gdn_engine *e, const gdn_info *i
                 scheme(r), (unsigned long long)st->accepted, (unsigned long long)st->proposed, (unsigned long long)st->verifies,
                 (unsigned long long)st->rows[2], (unsigned long long)st->rows[3], (unsigned long long)st->rows[4],
                 (unsigned long long)st->steps);
+    print_graphs(e);
     fprintf(stderr, "least gap between the two best logits: %.3g; below %.0e: %llu\nroutes that ran:\n", (double)st->least_gap,
             (double)GDN_NEAR_TIE, (unsigned long long)st->near_ties);
     if (gdn_engine_routes(e, print_route, NULL) != GDN_OK) cli_error(&r->common, "explain failed");
@@ -207,8 +228,9 @@ static void print_document(const request *r, const gdn_engine *e, const gdn_info
     json_t *tokens = json_array(), *routes = json_array();
     for (uint64_t i = 0; i < k->n; i++) json_array_append_new(tokens, json_integer((unsigned char)k->text[i]));
     if (gdn_engine_routes(e, add_route, routes) != GDN_OK) cli_error(&r->common, "explain failed");
-    json_t *doc = json_pack("{s:i,s:s,s:s,s:s,s:s,s:o,s:o}", "schema", 1, "command", "generate", "target", cli_text(info->target), "dtype",
-                            r->dtype == GDN_BF16 ? "bf16" : "f32", "speculate", scheme(r), "tokens", tokens, "routes", routes);
+    json_t *doc = json_pack("{s:i,s:s,s:s,s:s,s:s,s:s,s:I,s:o,s:o}", "schema", 1, "command", "generate", "target", cli_text(info->target),
+                            "dtype", dtype_name(e), "speculate", scheme(r), "dense", gdn_engine_dense(e), "graph_replays",
+                            (json_int_t)gdn_engine_replays(e, NULL), "tokens", tokens, "routes", routes);
     json_t *text = json_stringn(k->text, (size_t)k->n);
     json_object_set_new(doc, "text", text ? text : json_null()); /* null: not UTF-8 */
     json_object_set_new(doc, "stats",
@@ -252,7 +274,7 @@ static int with_engine(const request *r, gdn *g, const uint32_t *prompt, uint64_
     char buf[600] = "";
     gdn_text err = { buf, sizeof buf, 0 };
     gdn_engine *e = NULL;
-    const gdn_engine_options opt = { .target = g, .dtype = r->dtype, .woa = r->woa, .progress = on_progress };
+    const gdn_engine_options opt = { .target = g, .dtype = r->dtype, .woa = r->woa, .no_graph = r->no_graph, .progress = on_progress };
     if (gdn_engine_load(r->model, &opt, &e, &err) != GDN_OK) {
         cli_error(&r->common, "%s", buf);
         return CLI_NO;
@@ -268,7 +290,7 @@ static int with_engine(const request *r, gdn *g, const uint32_t *prompt, uint64_
 }
 
 int gdn_cmd_generate(int argc, char **argv) {
-    request r = { .n = 256, .top_p = 1, .dtype = GDN_F32 };
+    request r = { .n = 256, .top_p = 1 };
     cli_common_init(&r.common, "generate");
     if (!parse(&r, argc, argv)) return CLI_USAGE;
     if (r.common.help) {
