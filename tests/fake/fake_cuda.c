@@ -1,5 +1,6 @@
 /* fake_cuda.c - a CUDA driver for tests: counts what it gives, checks who asks, fails on demand. See fake_cuda.h. */
 #include "fake_cuda.h"
+#include "fake_graph.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -19,10 +20,8 @@ typedef struct entry {
     char name[96];
 } entry;
 
-/* With kernels (tests/emu/driver): finds one in an image, and runs it. Without: images hold text, and a launch only is noted. */
+/* With kernels (tests/emu/driver): finds one in an image. Without: images hold text, and a launch only is noted. */
 int emu_driver_find(const char *image, const char *entry) __attribute__((weak));
-int emu_driver_run(const char *image, const char *entry, const unsigned grid[3], const unsigned block[3], unsigned smem, void **params)
-    __attribute__((weak));
 
 static fake_cuda state = { .devices = FAKE_DEVICES, .cc = { 90, 121 }, .trail = "" };
 static context contexts[FAKE_DEVICES] = { { 0 }, { 1 } };
@@ -95,6 +94,15 @@ static int begin(const char *name) {
 static int current_device(void) {
     const thread *t = mine();
     return t->depth ? t->stack[t->depth - 1]->device : -1;
+}
+int fake_begin(const char *name) {
+    return begin(name);
+}
+int fake_device(void) {
+    return current_device();
+}
+int fake_violation(int answer) {
+    return violation(answer);
 }
 static int foreign(const void *stream) {
     return stream && ((const fake_stream *)stream)->device != current_device();
@@ -236,12 +244,22 @@ static int f_cuMemcpyDtoHAsync(void *dst, uint64_t src, size_t n, void *stream) 
     memcpy(dst, (const void *)(uintptr_t)src, n);
     return 0;
 }
+typedef struct filling {
+    uint64_t dst;
+    size_t n;
+    unsigned char b;
+} filling;
+static int fill(void *args) {
+    const filling *f = args;
+    memset((void *)(uintptr_t)f->dst, f->b, f->n);
+    return 0;
+}
 static int f_cuMemsetD8Async(uint64_t dst, unsigned char b, size_t n, void *stream) {
     NEED_CONTEXT();
     BEGIN("cuMemsetD8Async");
     if (foreign(stream)) return 400;
-    if (!captured(stream)) memset((void *)(uintptr_t)dst, b, n);
-    return 0;
+    const filling f = { dst, n, b };
+    return fake_enqueue(stream, fill, &f, sizeof f);
 }
 
 static int load(const char *bytes, int is_library, unsigned n, const int *options, void **values, image **out) {
@@ -399,8 +417,7 @@ static int f_cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsi
     (void)pthread_mutex_unlock(&mutex);
     state.launched_on = current_device();
     state.launches++;
-    return emu_driver_run && !captured(stream) ? emu_driver_run(((entry *)f)->owner->text, ((entry *)f)->name, grid, block, smem, params)
-                                               : 0;
+    return fake_launch(stream, ((entry *)f)->owner->text, ((entry *)f)->name, grid, block, smem, params);
 }
 
 EXPORT int cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *found);
@@ -429,6 +446,14 @@ EXPORT int cuGetProcAddress_v2(const char *symbol, void **out, int version, uint
                   ROW(cuThreadExchangeStreamCaptureMode, 10010, 0),
                   ROW(cuStreamIsCapturing, 10000, 0),
                   ROW(cuStreamSynchronize, 2000, 0),
+                  ROW(cuStreamCreate, 2000, 0),
+                  ROW(cuStreamDestroy, 4000, 0),
+                  ROW(cuStreamBeginCapture, 10010, 0),
+                  ROW(cuStreamEndCapture, 10000, 0),
+                  ROW(cuGraphInstantiateWithFlags, 11040, 0),
+                  ROW(cuGraphLaunch, 10000, 0),
+                  ROW(cuGraphExecDestroy, 10000, 0),
+                  ROW(cuGraphDestroy, 10000, 0),
                   ROW(cuMemAlloc, 3020, 0),
                   ROW(cuMemFree, 3020, 0),
                   ROW(cuMemcpyHtoDAsync, 3020, 0),

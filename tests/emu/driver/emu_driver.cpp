@@ -29,6 +29,14 @@ extern "C" {
 int emu_driver_find(const char *image, const char *entry);
 int emu_driver_run(const char *image, const char *entry, const unsigned grid[3], const unsigned block[3], unsigned smem, void **params);
 
+unsigned emu_driver_sizes(const char *image, const char *entry, const unsigned **sizes);
+
+unsigned emu_driver_sizes(const char *image, const char *entry, const unsigned **sizes) {
+    const emu_driver::kernel *k = emu_driver::find(image, entry);
+    *sizes = k ? k->sizes.data() : nullptr;
+    return k ? static_cast<unsigned>(k->sizes.size()) : 0;
+}
+
 int emu_driver_find(const char *image, const char *entry) {
     return emu_driver::find(image, entry) != nullptr;
 }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace emu_driver {
 extern bool is_vk, is_tiled, is_log; /* of the module whose kernel runs */
@@ -17,6 +18,7 @@ extern bool is_vk, is_tiled, is_log; /* of the module whose kernel runs */
 struct kernel {
     const char *module, *name;
     void (*run)(void **params);
+    std::vector<unsigned> sizes; /* of the parameters */
 };
 struct listed {
     listed(const kernel *k, size_t n);
@@ -28,6 +30,9 @@ template <class... A, size_t... I> void call(void (*f)(A...), void **p, std::ind
 template <class... A> void call(void (*f)(A...), void **p) {
     call(f, p, std::index_sequence_for<A...> {});
 }
+template <class... A> std::vector<unsigned> sizes_of(void (*)(A...)) {
+    return { static_cast<unsigned>(sizeof(A))... };
+}
 } // namespace emu_driver
 
 #define GDN_IS_VK     emu_driver::is_vk
@@ -36,6 +41,6 @@ template <class... A> void call(void (*f)(A...), void **p) {
 #define EMU_RUN(name) [](void **p) { emu_driver::call(name, p); }
 /* One row of a module's list; _BOTH also lists the entry's `_ext` form. */
 #define EMU_KERNEL(module, name) \
-    { module, #name, EMU_RUN(name) }
+    { module, #name, EMU_RUN(name), emu_driver::sizes_of(name) }
 #define EMU_BOTH(module, name) EMU_KERNEL(module, name), EMU_KERNEL(module, name##_ext)
 #define EMU_MODULE(list)       static const emu_driver::listed list##_listed(list, sizeof list / sizeof *list)
