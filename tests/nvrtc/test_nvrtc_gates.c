@@ -155,12 +155,12 @@ static void gate_added_forms(const gdn_compile_job *job) {
         gate_one(&j, rows[r].form);
     }
 }
-/* The wrappers: not in a plugin, compiled with what the target's modules get. */
-static void gate_wrappers(const gdn_modules *m, const char *file, const char *arch) {
+/* A source that is not in a plugin (the wrappers, the engine's kernels), compiled with what the target's modules get. */
+static void gate_file(const gdn_modules *m, const char *folder, const char *file, const char *arch) {
     char path[1024];
     static char source[1 << 16];
     gdn_compile_job job = { .struct_size = (uint32_t)sizeof job };
-    snprintf(path, sizeof path, "%s/tests/nvrtc/%s", GDN_SOURCE_DIR, file);
+    snprintf(path, sizeof path, "%s/%s/%s", GDN_SOURCE_DIR, folder, file);
     FILE *f = fopen(path, "r");
     const size_t n = f ? fread(source, 1, sizeof source - 1, f) : 0;
     if (f) fclose(f);
@@ -178,8 +178,9 @@ static void gate_target(const char *target, const char *arch, int argc, char **a
     const gdn_modules *m = modules_of(target);
     const uint32_t n = m ? m->count(arch) : 0;
     expect(n > 0, target, "lists no module");
-    if (n && wanted("wrappers_portable.cu", argc, argv)) gate_wrappers(m, "wrappers_portable.cu", arch);
-    if (n && !strcmp(arch, "sm_90a") && wanted("wrappers_hopper.cu", argc, argv)) gate_wrappers(m, "wrappers_hopper.cu", arch);
+    if (n && wanted("wrappers_portable.cu", argc, argv)) gate_file(m, "tests/nvrtc", "wrappers_portable.cu", arch);
+    if (n && !strcmp(arch, "sm_90a") && wanted("wrappers_hopper.cu", argc, argv)) gate_file(m, "tests/nvrtc", "wrappers_hopper.cu", arch);
+    if (n && wanted("engine_rows.cu", argc, argv)) gate_file(m, "host/engine", "engine_rows.cu", arch);
     for (uint32_t i = 0; i < n; i++) {
         gdn_compile_job job = { .struct_size = (uint32_t)sizeof job };
         char form[256];
