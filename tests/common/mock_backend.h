@@ -5,7 +5,7 @@
 #include "gdn_plugin.h"
 #include <stdbool.h>
 
-enum { MOCK_MAX_MODULES = 64, MOCK_MAX_FUNCTIONS = 128, MOCK_MAX_PARAMS = 48, MOCK_MAX_LINES = 64 };
+enum { MOCK_MAX_MODULES = 64, MOCK_MAX_FUNCTIONS = 256, MOCK_MAX_PARAMS = 48, MOCK_MAX_LINES = 64, MOCK_MAX_LAUNCHES = 32 };
 
 typedef struct mock_function {
     char entry[64], module[64], option[64]; /* option: the last one of its module's job */
@@ -43,6 +43,7 @@ typedef struct mock {
     const char *broken_module; /* a module file that does not compile */
     const char *broken_entry;  /* an entry that is not in its module */
     mock_launch last;
+    mock_launch history[MOCK_MAX_LAUNCHES]; /* without parameters; the first ones */
     uint32_t launches;
     const char *lever_key[8], *lever_value[8];
     uint32_t levers;
