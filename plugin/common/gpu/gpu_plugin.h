@@ -5,6 +5,7 @@
  * gpu_decide.c   the pure decision                 gpu_launch.c  check, decide, pack, launch
  * gpu_pack.c     arguments in the kernels' order   gpu_lines.c   the log lines that people grep
  * gpu_rule.c     what the rule operations share    gpu_prefill.c the chunk pipeline
+ * gpu_step.c     decode, verify, fold
  *
  * Nothing here is state at file scope; all hangs off the context. The backend is the host's. */
 #ifndef GDN_GPU_PLUGIN_H
@@ -114,6 +115,10 @@ void gpu_decide_prefill(const gpu_facts *facts, const gdn_rule_shape *s, const u
 void gpu_prefill_base(const gpu_facts *facts, const gdn_rule_shape *s, const gdn__call *c, gpu_decision *d);
 gdn_status gpu_bind_prefill(gdn_plan *p, gdn_text *err);
 gdn_status gpu_launch_prefill(const gdn_plan *p, gdn__call *c, const gpu_decision *d, void *stream, gdn_text *err);
+/* decode, verify, write-on-accept verify, fold: gpu_step.c */
+void gpu_decide_step(const gpu_facts *facts, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d);
+gdn_status gpu_bind_step(gdn_plan *p, gdn_text *err);
+gdn_status gpu_launch_step(const gdn_plan *p, gdn__call *c, const gpu_decision *d, void *stream, gdn_text *err);
 /* Dynamic shared memory above 48 KiB has to be asked for, within what the device has. */
 gdn_status gpu_allow_smem(const gdn_ctx *ctx, uint32_t entry, void *function, uint32_t bytes, gdn_text *err);
 

@@ -82,15 +82,8 @@ void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint3
     gpu_take(d, r->spine, s->nv, batch, dims.block[0], dims.smem_bytes);
 }
 
-/* Core and `_ext` form of an entry, with the shared memory that they need. */
 static gdn_status bind(gdn_plan *p, uint32_t entry, gdn_text *err) {
-    const uint32_t form = gpu_rule_form(&p->shape.rule), smem = dims_of(entry).smem_bytes;
-    gdn_status st;
-    if ((st = gpu_form_entry(p->ctx, entry, form, gpu_entry_name(entry), &p->entry[entry], err)) ||
-        (st = gpu_form_entry(p->ctx, entry, form, gpu_ext_name(entry), &p->ext[entry], err)) ||
-        (st = gpu_allow_smem(p->ctx, entry, p->entry[entry], smem, err)))
-        return st;
-    return gpu_allow_smem(p->ctx, entry, p->ext[entry], smem, err);
+    return gpu_bind_rule(p, entry, gpu_rule_form(&p->shape.rule), dims_of(entry).smem_bytes, err);
 }
 
 /* A tensor-core module that does not load in this plan's form is absent from the plan, which then has the scalar kernels. */
@@ -152,6 +145,9 @@ static const gpu_rule_order order = {
     .ckpt = GDN_PREFILL_P_CKPT,
     .cu = GDN_PREFILL_P_CU_SEQLENS,
     .workspace = GDN_PREFILL_P_WORKSPACE,
+    .gate = GDN_PREFILL_P_GATE,
+    .beta = GDN_PREFILL_P_BETA,
+    .hi = -1,
 };
 
 /* One launch of a prefill: what all of its kernels are given. */

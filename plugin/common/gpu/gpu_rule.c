@@ -14,9 +14,6 @@ uint32_t gpu_rule_form(const gdn_rule_shape *s) {
 static bool normalises(const gdn_rule_shape *s) {
     return (s->base.flags & GDN_QK_L2NORM) != 0;
 }
-static uint64_t max_rows(const gdn_rule_shape *s) {
-    return s->base.op == GDN_OP_PREFILL ? s->max_tokens : (uint64_t)s->max_batch * (s->max_rows ? s->max_rows : 1);
-}
 
 /* The next part of the workspace. */
 static uint64_t part(gpu_workspace *w, uint64_t bytes) {
@@ -26,13 +23,14 @@ static uint64_t part(gpu_workspace *w, uint64_t bytes) {
 }
 
 void gpu_rule_workspace(const gdn_rule_shape *s, gpu_workspace *w) {
-    const uint64_t heads = s->nv, tile = (uint64_t)GDN_CHUNK * 128 * 2, rows = max_rows(s) * s->nk * s->k_dim * 2;
+    const uint64_t heads = s->nv, tile = (uint64_t)GDN_CHUNK * 128 * 2, rows = (uint64_t)s->max_tokens * s->nk * s->k_dim * 2;
     *w = (gpu_workspace) { 0 };
+    if (s->offsets == GDN_OFFSETS_I64) w->cu = part(w, 4ull * (s->max_batch + 1ull));
+    if (s->base.op != GDN_OP_PREFILL) return;
     w->in_tab = part(w, 8ull * s->max_batch);
     w->out_tab = part(w, 8ull * s->max_batch);
-    if (s->offsets == GDN_OFFSETS_I64) w->cu = part(w, 4ull * (s->max_batch + 1ull));
     if (normalises(s)) w->query = part(w, rows), w->key = part(w, rows);
-    if (s->base.op != GDN_OP_PREFILL || s->k_dim != 128) return;
+    if (s->k_dim != 128) return;
     const uint64_t all = s->max_tokens / GDN_CHUNK + (uint64_t)s->max_batch, each = heads * (3 * tile + 128 * 128 * 2 + GDN_CHUNK * 4);
     const uint64_t room = s->max_workspace > w->total + 5 * 256 ? (s->max_workspace - w->total - 5 * 256) / each : 0;
     w->chunks = all < room ? all : room;
@@ -41,6 +39,15 @@ void gpu_rule_workspace(const gdn_rule_shape *s, gpu_workspace *w) {
     w->uc = part(w, w->chunks * heads * tile);
     w->S = part(w, w->chunks * heads * 128 * 128 * 2);
     w->gc = part(w, w->chunks * heads * GDN_CHUNK * 4);
+}
+
+gdn_status gpu_bind_rule(gdn_plan *p, uint32_t entry, uint32_t form, uint32_t smem, gdn_text *err) {
+    gdn_status st;
+    if ((st = gpu_form_entry(p->ctx, entry, form, gpu_entry_name(entry), &p->entry[entry], err)) ||
+        (st = gpu_form_entry(p->ctx, entry, form, gpu_ext_name(entry), &p->ext[entry], err)) ||
+        (st = gpu_allow_smem(p->ctx, entry, p->entry[entry], smem, err)))
+        return st;
+    return gpu_allow_smem(p->ctx, entry, p->ext[entry], smem, err);
 }
 
 gdn_status gpu_start(const gdn_plan *p, uint32_t entry, bool ext, const gdn_dims *dims, void *stream, gpu_args *a, gdn_text *err) {
@@ -73,7 +80,7 @@ gdn_status gpu_rule_check(const gdn_plan *p, gdn__call *c, const gpu_rule_order 
     for (uint32_t i = 0; i < c->op->n_ptr; i++) {
         const int32_t k = (int32_t)i;
         const bool bytes = k == o->fresh, half = k == o->query || k == o->key || k == o->value || k == o->output;
-        const bool states = k == o->state || k == o->state_out;
+        const bool states = k == o->state || k == o->state_out || k == o->hi;
         (void)gdn__call_ptr(c, i, bytes ? 1 : half ? 2 : states ? state : k == o->cu ? cu : k == o->workspace ? 16 : 4);
     }
     if ((st = gdn__call_bound(c, err))) return st;
@@ -126,17 +133,34 @@ static gdn_status normalise(const gdn_plan *p, const gdn__call *c, const gpu_rul
     return gpu_start(p, GPU_E_L2NORM, false, &dims, stream, &a, err);
 }
 
+static gpu_rule_io io_of(const gdn_rule_shape *s, const gdn__call *c, const gpu_rule_order *o) {
+    const float own = 1.0f / sqrtf((float)s->k_dim);
+    gpu_rule_io io = { .query = given(c, o->query),
+                       .key = given(c, o->key),
+                       .cu = given(c, o->cu),
+                       .fresh = given(c, o->fresh),
+                       .scale = s->scale < own || s->scale > own ? s->scale : 0,
+                       .qk_stride = s->qk_stride };
+    io.ext = given(c, o->state_out) || io.fresh || io.scale > 0;
+    return io;
+}
+
+gdn_status gpu_rule_offsets(const gdn_plan *p, const gdn__call *c, const gpu_rule_order *o, const gpu_workspace *w, uint32_t batch,
+                            void *stream, gpu_rule_io *io, gdn_text *err) {
+    *io = io_of(&p->shape.rule, c, o);
+    if (p->shape.rule.offsets != GDN_OFFSETS_I64) return GDN_OK;
+    const bool ext = io->ext;
+    io->ext = false; /* no tables */
+    const gdn_status st = tables(p, c, o, w, batch, stream, io, err);
+    io->ext = ext;
+    return st;
+}
+
 gdn_status gpu_rule_prepare(const gdn_plan *p, const gdn__call *c, const gpu_rule_order *o, const gpu_workspace *w, uint32_t batch,
                             uint32_t rows, bool extras, void *stream, gpu_rule_io *io, gdn_text *err) {
     const gdn_rule_shape *s = &p->shape.rule;
-    const float own = 1.0f / sqrtf((float)s->k_dim);
-    *io = (gpu_rule_io) { .query = given(c, o->query),
-                          .key = given(c, o->key),
-                          .cu = given(c, o->cu),
-                          .fresh = given(c, o->fresh),
-                          .scale = s->scale < own || s->scale > own ? s->scale : 0,
-                          .qk_stride = s->qk_stride };
-    io->ext = extras || normalises(s) || s->state_addr != GDN_STATE_CONTIGUOUS || given(c, o->state_out) || io->fresh || io->scale > 0;
+    *io = io_of(s, c, o);
+    io->ext = io->ext || extras || normalises(s) || s->state_addr != GDN_STATE_CONTIGUOUS;
     const gdn_status st = tables(p, c, o, w, batch, stream, io, err);
     return st || !normalises(s) ? st : normalise(p, c, o, w, batch, rows, stream, io, err);
 }

@@ -7,7 +7,7 @@
 
 /* Where an operation has each pointer: its index, -1 when it has none. */
 typedef struct gpu_rule_order {
-    int32_t query, key, value, output, state, state_out, in_slots, out_slots, fresh, ckpt, cu, workspace;
+    int32_t query, key, value, gate, beta, output, state, state_out, in_slots, out_slots, fresh, ckpt, cu, hi, workspace;
 } gpu_rule_order;
 
 /* What the kernels are given instead of the caller's pointers. */
@@ -23,6 +23,11 @@ gdn_status gpu_rule_check(const gdn_plan *p, gdn__call *c, const gpu_rule_order 
 /* The launches in front, where they are needed. rows: an upper bound of the launch's rows; extras: the caller needs `_ext` anyway. */
 gdn_status gpu_rule_prepare(const gdn_plan *p, const gdn__call *c, const gpu_rule_order *o, const gpu_workspace *w, uint32_t batch,
                             uint32_t rows, bool extras, void *stream, gpu_rule_io *io, gdn_text *err);
+/* For operations whose kernels find states by slots: only int64 offsets are made int32 in front. */
+gdn_status gpu_rule_offsets(const gdn_plan *p, const gdn__call *c, const gpu_rule_order *o, const gpu_workspace *w, uint32_t batch,
+                            void *stream, gpu_rule_io *io, gdn_text *err);
+/* Core and `_ext` form of an entry, with the shared memory that they need. */
+gdn_status gpu_bind_rule(gdn_plan *p, uint32_t entry, uint32_t form, uint32_t smem, gdn_text *err);
 gdn_status gpu_start(const gdn_plan *p, uint32_t entry, bool ext, const gdn_dims *dims, void *stream, gpu_args *a, gdn_text *err);
 void gpu_arg_list(gpu_args *a, const uint64_t *ptr, uint32_t n_ptr, const uint32_t *u32, uint32_t n_u32);
 
