@@ -59,19 +59,26 @@ GDN_KERNEL(GDN_WU_BLOCK, 2) gated_delta_rule_recompute_wu_ext(WU_, EXT_) {
     }
 #define UNUSED_SPINE_ (void)batch, (void)kd, (void)vd, (void)gb_stride, (void)cu_chunks
 
-/* split, buffers, tokens side by side */
-#define SPINE_ENTRIES_(name, split, buffers, tokens)                                       \
+/* split, buffers, tokens side by side, W widened once for all */
+#ifndef GDN_PIPE_WIDE
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
+#define GDN_PIPE_WIDE true
+#else
+#define GDN_PIPE_WIDE false
+#endif
+#endif
+#define SPINE_ENTRIES_(name, split, buffers, tokens, wide)                                 \
     GDN_KERNEL(128 * split, 1) gated_delta_rule_chunk_delta_h_##name(SPINE_) {             \
         UNUSED_SPINE_;                                                                     \
-        gdn_scalar_spine<split, buffers, tokens>(SPINE_VALUES_, gdn_rule_ext {});          \
+        gdn_scalar_spine<split, buffers, tokens, wide>(SPINE_VALUES_, gdn_rule_ext {});    \
     }                                                                                      \
     GDN_KERNEL(128 * split, 1) gated_delta_rule_chunk_delta_h_##name##_ext(SPINE_, EXT_) { \
         UNUSED_SPINE_;                                                                     \
-        gdn_scalar_spine<split, buffers, tokens>(SPINE_VALUES_, EXT_VALUES_);              \
+        gdn_scalar_spine<split, buffers, tokens, wide>(SPINE_VALUES_, EXT_VALUES_);        \
     }
-SPINE_ENTRIES_(vfused, 2, 1, 1)
-SPINE_ENTRIES_(vtile, 4, 1, 1)
-SPINE_ENTRIES_(pipe, 2, 2, 4)
+SPINE_ENTRIES_(vfused, 2, 1, 1, false)
+SPINE_ENTRIES_(vtile, 4, 1, 1, false)
+SPINE_ENTRIES_(pipe, 2, 2, 4, GDN_PIPE_WIDE)
 
 /* ---- the output ---- */
 #define FWD_O_                                                                                                                       \

@@ -4,7 +4,8 @@
     python3 tests/bench/peers.py [--target hopper] [--op prefill,decode] [--tokens 256,1193,4593,8192,32768] [--heads 16/48]
 
 Needs a GPU, PyTorch, and a built libgdn (GDN_LIBRARY names libgdn.so; the usual GDN_PLUGIN_PATH and GDN_CONF_DIR apply). A peer that
-cannot be imported is left out by name: flash-linear-attention (fla-core). Errors are relative RMS against an f64 token recurrence.
+cannot be imported is left out by name: flash-linear-attention (fla-core).
+Errors are relative RMS against an f64 token recurrence.
 Times: CUDA graph of several calls over rotated inputs, median of 11 replays, microseconds a call.
 """
 import argparse
@@ -148,8 +149,18 @@ def fla(name):
         return None
 
 
-def prefill(target, tokens, nk, nv, check_up_to):
-    forms = {"scalar": {"gdn_prefill_tc": "false"}}
+def kernel_times(call, calls=5):
+    """us a call of each kernel, by the profiler."""
+    from torch.profiler import ProfilerActivity, profile
+    with profile(activities=[ProfilerActivity.CUDA]) as p:
+        for _ in range(calls):
+            call(0)
+        torch.cuda.synchronize()
+    return [(e.key[:60], e.device_time_total / calls) for e in p.key_averages() if e.device_time_total]
+
+
+def prefill(target, tokens, nk, nv, check_up_to, kernels):
+    forms = {"scalar": {"gdn_prefill_tc": "false"}, "scalar, not pipelined": {"gdn_prefill_tc": "false", "gdn_pipe": "0"}}
     if target == "hopper":
         forms["tensor cores"] = {"gdn_prefill_tc": "true"}
         forms["fast"] = {"gdn_prefill_fast": "true"}
@@ -180,7 +191,7 @@ def prefill(target, tokens, nk, nv, check_up_to):
             call(0)
             torch.cuda.synchronize()
             e = (error(out, want[0]), error(states[0], want[1])) if want else (None, None)
-            rows.append((f"gdn {form}: {entry}", *e, timed(call, sets, calls)))
+            rows.append((f"gdn {form}: {entry}", *e, timed(call, sets, calls), call))
         if peer:
             logs = [(d[3][:, 0].log()[None], d[3][:, 1][None].contiguous()) for d in data]
 
@@ -190,10 +201,12 @@ def prefill(target, tokens, nk, nv, check_up_to):
 
             o, S = call(0)
             e = (error(o[0], want[0]), error(S[0], want[1])) if want else (None, None)
-            rows.append(("flash-linear-attention", *e, timed(call, sets, calls)))
-        for name, eo, es, us in rows:
+            rows.append(("flash-linear-attention", *e, timed(call, sets, calls), call))
+        for name, eo, es, us, call in rows:
             err = f"output {eo:.3e} state {es:.3e}" if eo is not None else "error not taken"
             print(f"prefill {nk}/{nv} T={T:6d} {us:9.1f} us  {err}  {name}", flush=True)
+            if kernels:
+                print("    " + ", ".join(f"{k} {t:.1f}" for k, t in kernel_times(call)), flush=True)
 
 
 def decode(target, batches, nk, nv):
@@ -226,12 +239,13 @@ def main():
     p.add_argument("--batches", default="1,16,64,256")
     p.add_argument("--heads", default="16/48")
     p.add_argument("--check-up-to", type=int, default=8192, help="largest T for which errors are taken")
+    p.add_argument("--kernels", action="store_true", help="the time of each kernel below each row")
     a = p.parse_args()
     nk, nv = map(int, a.heads.split("/"))
     torch.manual_seed(1)
     print(torch.cuda.get_device_name(), "torch", torch.__version__)
     if "prefill" in a.op:
-        prefill(a.target, list(map(int, a.tokens.split(","))), nk, nv, a.check_up_to)
+        prefill(a.target, list(map(int, a.tokens.split(","))), nk, nv, a.check_up_to, a.kernels)
     if "decode" in a.op:
         decode(a.target, list(map(int, a.batches.split(","))), nk, nv)
 
