@@ -17,6 +17,7 @@ struct shape {
     uint32_t pad = 0;    /* elements between the rows */
     uint32_t shift = 0;  /* elements in front of the first row */
     bool spread = false; /* decays of exactly 0 and 1 among them */
+    bool alike = false;  /* keys that share a direction, beta near 1, slow decay: the solve's hard case */
 };
 struct data {
     shape s;
@@ -76,20 +77,20 @@ struct data {
         for (uint32_t h = 0; h < 2 * s.nk; h++) { /* normalised q and k */
             float x[DIM], sum = 1e-6f;
             for (float &e : x) {
-                e = b.uniform(-1, 1);
+                e = b.uniform(-1, 1) + (s.alike ? 0.6f : 0.0f);
                 sum += e * e;
             }
             for (uint32_t i = 0; i < DIM; i++) r[h * DIM + i] = gdn_to_bf16(x[i] / std::sqrt(sum));
         }
         for (uint32_t i = 0; i < s.nv * DIM; i++) r[2 * s.nk * DIM + i] = gdn_to_bf16(b.uniform(-0.5f, 0.5f));
         for (uint32_t h = 0; h < s.nv; h++) {
-            float a = b.uniform(0.8f, 0.999f);
+            float a = s.alike ? b.uniform(0.99f, 1) : b.uniform(0.8f, 0.999f);
             if (s.spread && t % 9 == 4) a = h % 2 ? 0.0f : 1.0f;
 #ifdef GDN_GATE_LOG
             a = a == 0 ? -1000.0f : std::log(a);
 #endif
             gb[(size_t)t * 2 * s.nv + h] = a;
-            gb[(size_t)t * 2 * s.nv + s.nv + h] = b.uniform(0, 1);
+            gb[(size_t)t * 2 * s.nv + s.nv + h] = b.uniform(s.alike ? 0.9f : 0, 1);
         }
     }
 };

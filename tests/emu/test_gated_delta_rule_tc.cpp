@@ -108,7 +108,7 @@ static double floor_of(const vec &want) {
         e += r * r;
         n += x * x;
     }
-    return 1.05 * std::sqrt(e / n);
+    return 1.02 * std::sqrt(e / n);
 }
 static bool all_nan(const gdn_bf16 *p, size_t n) {
     for (size_t i = 0; i < n; i++)
@@ -145,7 +145,7 @@ static void check_wu(bench &b, const work &w) {
             }
     b.expect(bits && control, "gc: the bits of the serial sum, and of no other");
     b.expect(untouched, "W, U, gc: rows past the last token keep what they held");
-    b.close("U", got_u, want_u, floor_of(want_u), 2.1e-3);
+    b.close("U", got_u, want_u, floor_of(want_u), d.s.alike ? 4e-3 : 2.1e-3);
     b.close("W", got_w, want_w, floor_of(want_w), 1.1e-3);
 }
 /* S, uc and the final state, from the state each sequence began with. */
@@ -202,6 +202,7 @@ static void each_kernel(bench &b, const shape &s, bool one_limb) {
     check_spine(b, w, true, before);
     w.run_o();
     check_o(b, w, SCALE);
+    if (s.alike) return; /* bf16 W, U and uc cost more there than the pipeline's bounds */
     vec got_o, want_o, got_h, want_h;
     for (uint32_t q = 0; q < d.batch; q++)
         for (uint32_t h = 0; h < s.nv; h++) {
@@ -412,6 +413,7 @@ int main(int argc, char **argv) {
         c.test(name, [&](bench &b) { each_kernel(b, { 1, 2, { T }, false, 0, 0, 0, T == 200 }, T == 200); });
     }
     c.test("each kernel, two sequences, four heads", [](bench &b) { each_kernel(b, { 2, 4, { 66, 66 }, false, 0, 8 }, false); });
+    c.test("each kernel, keys alike", [](bench &b) { each_kernel(b, { 1, 1, { 128 }, false, 0, 0, 0, false, true }, false); });
     c.test("a prefill in parts", split);
     c.test("packed sequences with every extra", extras);
     c.test("core and _ext, tables, no tokens", core_and_ext);
