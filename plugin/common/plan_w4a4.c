@@ -1,0 +1,46 @@
+/* plan_w4a4.c - see plan_w4a4.h. */
+#include "plan_w4a4.h"
+
+static uint32_t tiles_of(uint32_t n, uint32_t rows) {
+    return n / rows + (n % rows != 0);
+}
+
+uint32_t gdn__w4a4_ps_column_blocks(uint32_t m) {
+    return m <= 16 ? 2 : 4;
+}
+
+uint64_t gdn__w4a4_ps_smem_bytes(uint32_t column_blocks, uint32_t sst) {
+    return 8 * (uint64_t)sst * column_blocks * GDN__W4A4_PS_SLOT_BYTES + GDN__W4A4_PS_REDUCTION_BYTES;
+}
+
+uint32_t gdn__w4a4_ps_stripe_chunks(uint32_t k) {
+    return tiles_of(k / 128, 8);
+}
+
+gdn__w4a4_route gdn__w4a4_mx_pick(uint32_t m, uint32_t n, uint32_t nt) {
+    const bool one = nt == 1;
+    gdn__w4a4_route r = { .entry = one ? GDN__W4A4_MX64 : GDN__W4A4_MX64_NT2, .rows = one ? 16 : 32 };
+    if (m <= 8) {
+        r.entry = GDN__W4A4_MX8;
+        r.rows = 16;
+    } else if (m <= 16) {
+        r.entry = one ? GDN__W4A4_MX16 : GDN__W4A4_MX16_NT2;
+    } else if (m <= 32) {
+        r.entry = one ? GDN__W4A4_MX32 : GDN__W4A4_MX32_NT4;
+        r.rows = one ? 16 : 64;
+    }
+    r.grid = tiles_of(n, r.rows);
+    return r;
+}
+
+gdn__w4a4_route gdn__w4a4_mx_plan(uint32_t m, uint32_t n, uint32_t k, uint32_t nt, bool ps, uint32_t sms) {
+    gdn__w4a4_route r = gdn__w4a4_mx_pick(m, n, nt);
+    if (m == 0) r.grid = 0;
+    if (!ps || nt == 1 || m <= 8 || m > GDN__W4A4_PS_MAX_M || sms == 0) return r;
+    const uint32_t sst = gdn__w4a4_ps_stripe_chunks(k);
+    const uint64_t smem = gdn__w4a4_ps_smem_bytes(gdn__w4a4_ps_column_blocks(m), sst);
+    if (smem > GDN__W4A4_PS_SMEM_MAX || tiles_of(n, 16) < (uint64_t)GDN__W4A4_PS_MIN_TILES_PER_SM * sms) return r;
+    return (gdn__w4a4_route) {
+        .entry = m <= 16 ? GDN__W4A4_MX16_PS : GDN__W4A4_MX32_PS, .rows = 16, .grid = sms, .sst = sst, .smem = (uint32_t)smem
+    };
+}

@@ -1,0 +1,52 @@
+/* plan_w4a4.h - which entry a W4A4 projection takes, from sizes and levers alone. Contract: abi/gdn_op_w4a4.h.
+ * Every entry gives the same bytes, so this decides speed only. Pure.
+ *
+ * Tile entries: a block owns `rows` weight rows (1, 2 or 4 tiles of sixteen), all k; grid ceil(N / rows). Persistent entries: one
+ * block a multiprocessor pulls tiles of sixteen rows from a counter, with the first `sst` chunks of each warp's k staged in
+ * shared memory for all column blocks of eight tokens. */
+#ifndef GDN_PLAN_W4A4_H
+#define GDN_PLAN_W4A4_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum {
+    GDN__W4A4_BLOCK_THREADS = 256,  /* eight warps                                           */
+    GDN__W4A4_PS_SMEM_MAX = 101376, /* GB10's opt-in limit, applied on every device          */
+    GDN__W4A4_PS_MIN_TILES_PER_SM = 8,
+    GDN__W4A4_PS_MAX_M = 32,
+    GDN__W4A4_PS_SLOT_BYTES = 576,      /* a chunk of eight tokens: 512 of codes, 64 of scales */
+    GDN__W4A4_PS_REDUCTION_BYTES = 8192 /* two blocks of 4096                                 */
+};
+
+/* X(ID, entry, column blocks, tiles a block, persistent) */
+#define GDN__W4A4_MX_MAP(X)                    \
+    X(MX8, "w4a4_gemv_mx8", 1, 1, 0)           \
+    X(MX16, "w4a4_gemv_mx16", 2, 1, 0)         \
+    X(MX16_NT2, "w4a4_gemv_mx16_nt2", 2, 2, 0) \
+    X(MX32, "w4a4_gemv_mx32", 4, 1, 0)         \
+    X(MX32_NT4, "w4a4_gemv_mx32_nt4", 4, 4, 0) \
+    X(MX64, "w4a4_gemv_mx64", 8, 1, 0)         \
+    X(MX64_NT2, "w4a4_gemv_mx64_nt2", 8, 2, 0) \
+    X(MX16_PS, "w4a4_gemv_mx16_ps", 2, 1, 1)   \
+    X(MX32_PS, "w4a4_gemv_mx32_ps", 4, 1, 1)
+#define GDN__W4A4_ENUM_(ID, ...) GDN__W4A4_##ID,
+enum { GDN__W4A4_MX_MAP(GDN__W4A4_ENUM_) GDN__W4A4_MX_ENTRIES };
+#undef GDN__W4A4_ENUM_
+
+typedef struct gdn__w4a4_route {
+    uint32_t entry;     /* GDN__W4A4_MX8, ...                    */
+    uint32_t rows;      /* weight rows a block; _ps: of a tile   */
+    uint32_t grid;      /* 0: nothing to launch                  */
+    uint32_t sst, smem; /* _ps: staged chunks a warp, and bytes of dynamic shared memory */
+} gdn__w4a4_route;
+
+uint32_t gdn__w4a4_ps_column_blocks(uint32_t m);
+uint64_t gdn__w4a4_ps_smem_bytes(uint32_t column_blocks, uint32_t sst);
+uint32_t gdn__w4a4_ps_stripe_chunks(uint32_t k);
+/* Of the tile entries. nt: the lever w4a4_mx_nt. */
+gdn__w4a4_route gdn__w4a4_mx_pick(uint32_t m, uint32_t n, uint32_t nt);
+/* Of all. ps: the lever w4a4_mx_ps; sms 0: not known, so nothing is persistent. m = 0: done, grid 0. */
+gdn__w4a4_route gdn__w4a4_mx_plan(uint32_t m, uint32_t n, uint32_t k, uint32_t nt, bool ps, uint32_t sms);
+
+#endif
