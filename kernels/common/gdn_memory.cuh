@@ -55,6 +55,32 @@ GDN_DEVICE void gdn_st16_stream(void *p, uint4 v) {
 GDN_DEVICE void gdn_st8_stream(void *p, uint2 v) {
     asm volatile("st.global.cs.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(v.x), "r"(v.y) : "memory");
 }
+/* p, of which the compiler knows nothing more: accesses p[constant] keep one register for p, not one for each place. */
+template <class T> GDN_DEVICE T *gdn_opaque(T *p) {
+    asm volatile("" : "+l"(p));
+    return p;
+}
+GDN_DEVICE float gdn_ld4f_stream(const float *p) {
+    float v;
+    asm volatile("ld.global.cs.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory");
+    return v;
+}
+GDN_DEVICE void gdn_st4f_stream(float *p, float v) {
+    asm volatile("st.global.cs.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory");
+}
+GDN_DEVICE float2 gdn_ld8f_stream(const void *p) {
+    float2 v;
+    asm volatile("ld.global.cs.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(p) : "memory");
+    return v;
+}
+GDN_DEVICE float4 gdn_ld16f_stream(const void *p) {
+    float4 v;
+    asm volatile("ld.global.cs.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p) : "memory");
+    return v;
+}
+GDN_DEVICE void gdn_st16f_stream(void *p, float4 v) {
+    asm volatile("st.global.cs.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+}
 GDN_DEVICE void gdn_prefetch_l2(const void *p) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }

@@ -34,6 +34,7 @@ typedef unsigned long uint64_t;
 /* GDN_KERNEL(256, 2) name(args): an entry, at most 256 threads, at least 2 blocks on a multiprocessor. */
 #define GDN_KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 #define GDN_DEVICE      static __device__ __forceinline__
+#define GDN_METHOD      __device__ __forceinline__
 
 /* ---- storage types: 16 bits in memory, f32 in arithmetic ---- */
 struct gdn_bf16 {
