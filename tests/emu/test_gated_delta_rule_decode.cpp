@@ -1,0 +1,126 @@
+/* test_gated_delta_rule_decode.cpp - kernels/gb10/gated_delta_rule_decode.cu on the emulator: the bytes of kernels/cpu for outputs and
+ * whole pools, in each variant of the module. Rows of the reports: area decode. */
+#include "emu_rule_case.hpp"
+
+#include "gated_delta_rule_decode.cu"
+
+enum { CONTIGUOUS, TABLE, EXT };
+
+#define FRONT_(c) (c).query(), (c).key(), (c).value(), (c).gate(), (c).beta(), (c).out()
+#define SHAPE_(c) (c).batch, (c).nk, (c).nv, (c).dim, (c).dim, (c).qk_stride(), (c).v_stride(), (c).gb_stride()
+#define EXT_(c)   (c).in_tab(), (c).out_tab(), (c).fresh_tab(), (c).scale
+
+static void run(emu::bench &b, rule_case c, const std::string &name, int form) {
+    c.make(b);
+    gdn_cpu_decode(&c.ref);
+    c.spoil();
+    void *const h = form == TABLE ? (void *)c.in_tab() : c.pool();
+    const std::vector<float> pool(c.d.pool->p, c.d.pool->p + c.d.pool->n);
+    b.run(name.c_str(), { c.nv, c.batch }, GDN_STEP_BLOCK, 0, { *c.d.pool, *c.d.out }, [&] {
+        if (form == EXT)
+            gated_delta_rule_decode_ext(nullptr, FRONT_(c), SHAPE_(c), 1, EXT_(c));
+        else
+            gated_delta_rule_decode(h, FRONT_(c), SHAPE_(c), form == TABLE);
+    });
+    c.compare(b, name.c_str());
+    if (c.dim != 128) return;
+    std::copy(pool.begin(), pool.end(), c.d.pool->p);
+    std::fill_n(c.d.out->p, c.d.out->n, gdn_bf16 { 0x7A7A });
+    b.run((name + ", split").c_str(), { 4 * c.nv, c.batch }, GDN_STEP_BLOCK, 0, { *c.d.pool, *c.d.out }, [&] {
+        if (form == EXT)
+            gated_delta_rule_decode_split_ext(nullptr, FRONT_(c), SHAPE_(c), 1, EXT_(c));
+        else
+            gated_delta_rule_decode_split(h, FRONT_(c), SHAPE_(c), form == TABLE);
+    });
+    c.compare(b, (name + ", split").c_str());
+}
+
+static void shapes(emu::check &c) {
+    c.test("head counts and sizes, three ways to a state (B44 B45)", [](emu::bench &b) {
+        const uint32_t heads[][2] = { { 1, 1 }, { 2, 6 }, { 1, 4 }, { 4, 4 }, { 2, 10 }, { 1, 8 } };
+        for (auto &h : heads)
+            for (uint32_t dim : { 64u, 128u })
+                for (int form : { CONTIGUOUS, TABLE, EXT }) {
+                    rule_case r;
+                    r.nk = h[0], r.nv = h[1], r.dim = dim, r.batch = h[1] > 4 ? 1 : 2;
+                    run(b, r,
+                        std::to_string(h[0]) + "/" + std::to_string(h[1]) + " heads of " + std::to_string(dim) + ", form " +
+                            std::to_string(form),
+                        form);
+                }
+    });
+    c.test("strides, bases, packed rows (B53 B48)", [](emu::bench &b) {
+        for (uint32_t dim : { 64u, 128u })
+            for (uint32_t shift : { 0u, 1u, 4u })
+                for (int packed = 0; packed < 2; packed++) {
+                    rule_case r;
+                    r.dim = dim, r.shift = shift, r.packed = packed;
+                    r.qk_pad = 3 * shift, r.v_pad = 5, r.gb_pad = 1, r.state_pad = shift ? 513 : 512, r.state_shift = shift;
+                    run(b, r, "shift " + std::to_string(shift) + (packed ? ", packed" : ""), EXT);
+                    run(b, r, "table, shift " + std::to_string(shift) + (packed ? ", packed" : ""), TABLE);
+                }
+    });
+}
+
+static void states(emu::check &c) {
+    c.test("padding in either table, slots in any order (B39)", [](emu::bench &b) {
+        rule_case r;
+        r.batch = 4, r.in_slots = { 3, -1, 0, -1 };
+        run(b, r, "in place, ext", EXT);
+        run(b, r, "in place, table", TABLE);
+        r.out_slots = { 3, 1, -1, 2 };
+        run(b, r, "one side", EXT);
+        r.in_slots = { 0, 1, 2, 3 }, r.out_slots = { 5, 4, 7, 6 };
+        run(b, r, "moved", EXT);
+    });
+    c.test("fresh sequences do not read their state", [](emu::bench &b) {
+        for (uint32_t dim : { 64u, 128u }) {
+            rule_case r;
+            r.dim = dim, r.batch = 3, r.fresh = { 1, 0, 1 }, r.in_slots = { 0, 1, -1 };
+            run(b, r, "in place", EXT);
+            r.out_slots = { 2, 3, 0 };
+            run(b, r, "moved", EXT);
+        }
+    });
+    c.test("explicit scale", [](emu::bench &b) {
+        rule_case r;
+        r.scale = 0.25f;
+        run(b, r, "1/4", EXT);
+        r.scale = 1.0f;
+        run(b, r, "1", EXT);
+    });
+    c.test("controls: a wrong gate, key or state is seen", [](emu::bench &b) {
+        for (int wrong = 1; wrong <= 3; wrong++) {
+            rule_case r;
+            r.wrong = wrong;
+            run(b, r, "wrong " + std::to_string(wrong), EXT);
+        }
+    });
+    c.test("batches of 2, 4, 8, 16 (batch invariance: the reference takes one at a time)", [](emu::bench &b) {
+        for (uint32_t n : { 2u, 4u, 8u, 16u }) {
+            rule_case r;
+            r.batch = n, r.nk = 1, r.nv = 1, r.qk_pad = n, r.v_pad = 2 * n;
+            run(b, r, "batch " + std::to_string(n), n % 4 ? CONTIGUOUS : TABLE);
+        }
+    });
+    c.test("random launches", [](emu::bench &b) {
+        for (uint32_t n = 0; n < emu::small_or(4u, 40u); n++) {
+            rule_case r;
+            r.batch = 1 + b.bits() % 3, r.nk = 1 + b.bits() % 2, r.nv = r.nk * (1 + b.bits() % 3), r.dim = b.bits() % 3 ? 128 : 64;
+            r.shift = b.bits() % 3, r.qk_pad = b.bits() % 9, r.v_pad = b.bits() % 9, r.state_pad = b.bits() % 7, r.packed = b.bits() % 2;
+            for (uint32_t i = 0; i < r.batch; i++) {
+                r.fresh.push_back(b.bits() % 4 == 0);
+                r.in_slots.push_back(b.bits() % 5 ? (int32_t)(2 * i) : -1);
+                r.out_slots.push_back(b.bits() % 2 ? r.in_slots[i] : (int32_t)(2 * i + 1));
+            }
+            run(b, r, "round " + std::to_string(n), EXT);
+        }
+    });
+}
+
+int main(int argc, char **argv) {
+    emu::check c(argc, argv);
+    shapes(c);
+    states(c);
+    return c.done();
+}
