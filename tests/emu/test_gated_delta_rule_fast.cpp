@@ -1,0 +1,169 @@
+/* test_gated_delta_rule_fast.cpp - kernels/hopper/gated_delta_rule_fast.cu on the emulator against the f64 token recurrence: tails,
+ * packed sequences with padding, fresh and zero-length ones among NaN rows, head ratios; and what must be the same bytes. */
+#include "emu_check.hpp"
+
+#include "gated_delta_rule_fast.cu"
+
+#include "emu_prefill_case.hpp"
+
+/* The scratch, poisoned with NaN. */
+struct fast_scratch {
+    emu::tensor_of<uint8_t> *k, *q, *t, *p;
+    emu::tensor_of<float> *scalars;
+    fast_scratch(emu::bench &b, const prefill_case &c, uint32_t chunks) {
+        const size_t n = std::max(chunks, 1u);
+        auto tile = [&](const char *name, size_t bytes) { return &b.inout<uint8_t>(name, bytes, [](size_t) { return (uint8_t)0xff; }); };
+        k = tile("K16", n * c.nk * 16384), q = tile("Q16", n * c.nk * 16384);
+        t = tile("T16", n * c.nv * 8192), p = tile("P16", n * c.nv * 8192);
+        scalars = &b.inout<float>("scalars", n * c.nv * 260, [](size_t) { return NOT_A_NUMBER; });
+    }
+};
+static emu::options swizzled(bool proxy) {
+    emu::options o;
+    o.smem_align = 1024;
+    o.check_proxy = proxy;
+    return o;
+}
+
+/* tables: states through in_tab and out_tab. Chunks [begin, end) of every sequence; end 0: all. */
+static void run_fast(emu::bench &b, const prefill_case &c, prefill_data &d, fast_scratch &w, bool tables, uint32_t begin = 0,
+                     uint32_t end = 0, bool proxy = false) {
+    const uint32_t all = gdn_chunks_of(c.longest()), grid = std::max(1u, (end ? std::min(all, end) : all) - begin), n = c.batch();
+    const float *const gate = d.gb->p;
+    const int32_t *const cu = c.packed ? d.cu->p : nullptr;
+    const uint64_t *const in = tables ? d.in_tab->p : nullptr, *const out = tables ? d.out_tab->p : nullptr;
+    const uint8_t *const fresh = c.fresh.empty() ? nullptr : d.fresh->p;
+    b.run("prepare", { c.nk, grid, n }, 256, 58368, swizzled(proxy), { *w.k, *w.q, *w.t, *w.p, *w.scalars }, [&] {
+        gated_delta_rule_fast_prepare(d.q->p + c.shift, d.k->p + c.shift, gate, gate + c.nv, w.k->p, w.q->p, w.t->p, w.p->p, w.scalars->p,
+                                      c.longest(), all, c.nk, c.nv, c.qk_stride(), c.gb_stride(), cu, c.packed, in, out, c.scale, begin,
+                                      end, 0);
+    });
+    auto fwd = [&] {
+        gated_delta_rule_fast_fwd(tables ? nullptr : d.state->p, d.v->p + c.shift, d.out->p, w.k->p, w.q->p, w.t->p, w.p->p, w.scalars->p,
+                                  c.longest(), all, c.nk, c.nv, c.v_stride(), cu, c.packed, in, out, fresh, begin, end);
+    };
+    if (c.separate)
+        b.run("fwd", { 2, c.nv, n }, 256, 191664, swizzled(proxy), { *d.state_out, *d.out }, fwd);
+    else
+        b.run("fwd", { 2, c.nv, n }, 256, 191664, swizzled(proxy), { *d.state, *d.out }, fwd);
+}
+/* Rounding an exact output to bf16 costs 1.65e-3. */
+static void check_fast(emu::bench &b, prefill_data &d, double output = 1.9e-3, double state = 5e-4) {
+    check_written(b, "output", d.out->p, d.want_out, output, 0.03);
+    check_written(b, "state", d.state_out->p, d.want_state, state, 0.01);
+}
+static void whole(emu::bench &b, const prefill_case &c, bool tables, bool proxy = false) {
+    prefill_data d = make_prefill(b, c);
+    fast_scratch w(b, c, d.chunks);
+    solve_prefill(d, c);
+    run_fast(b, c, d, w, tables, 0, 0, proxy);
+    check_fast(b, d);
+}
+
+int main(int argc, char **argv) {
+    emu::check c(argc, argv);
+    c.test("every tail", [](emu::bench &b) {
+        for (uint32_t T : { 1u, 63u, 64u, 65u, 130u }) {
+            prefill_case p;
+            p.nv = 1;
+            p.len = { emu::small_or(std::min(T, 65u), T) };
+            whole(b, p, false, T == 65);
+        }
+    });
+    c.test("longer than the stages go round, two sequences", [](emu::bench &b) {
+        prefill_case p;
+        p.nv = 1;
+        p.len = { 290, 290 };
+        whole(b, p, false);
+    });
+    c.test("value heads of a key head: 2, 3, 4, 8", [](emu::bench &b) {
+        for (uint32_t r : { 2u, 3u, 4u, 8u }) {
+            prefill_case p;
+            p.nk = r == 2 ? 2 : 1;
+            p.nv = p.nk * r;
+            p.len = { 67 };
+            whole(b, p, false);
+        }
+    });
+    c.test("packed: zero length, padding, fresh, first row above 0, NaN rows, wide rows, a scale", [](emu::bench &b) {
+        for (bool separate : { false, true }) {
+            prefill_case p;
+            p.packed = true;
+            p.first = 5;
+            p.nk = 2, p.nv = 2;
+            p.len = { 3, 0, 70, 17, 0, 5 };
+            p.pad = { false, false, false, true, false, false };
+            p.fresh = { false, false, true, true, true, false };
+            p.shift = separate ? 8 : 0;
+            p.pad_stride = 8;
+            p.separate = separate;
+            p.scale = separate ? 0.25f : 0.0f;
+            whole(b, p, true);
+        }
+    });
+    c.test("a sequence alone and in two launches: the bytes of the batch", [](emu::bench &b) {
+        prefill_case p, alone;
+        p.packed = true;
+        p.nv = 2;
+        p.len = { 20, 130 };
+        p.separate = true;
+        prefill_data d = make_prefill(b, p);
+        fast_scratch w(b, p, d.chunks);
+        solve_prefill(d, p);
+        run_fast(b, p, d, w, true);
+        check_fast(b, d);
+        const size_t one = 2 * 128 * 128, row = 2 * 128;
+        const std::vector<float> state(d.state_out->p + one, d.state_out->p + 2 * one);
+        std::vector<uint16_t> out;
+        for (size_t i = 0; i < 130 * row; i++) out.push_back(d.out->p[20 * row + i].bits);
+
+        alone = p;
+        alone.len = { 130 };
+        prefill_data half = d;
+        half.cu = &b.input<int32_t>("cu of one", 2, [&](size_t i) { return i ? 150 : 20; });
+        auto &mid = b.inout<float>("state between", one, [&](size_t) { return NOT_A_NUMBER; });
+        auto &tab = b.input<uint64_t>("tables", 3, [&](size_t i) {
+            return (uint64_t)(i == 0 ? d.state->p + one : i == 1 ? mid.p : d.state_out->p);
+        });
+        for (uint32_t i = 0; i < 2; i++) {
+            auto &in = b.input<uint64_t>("in_tab of one", 1, [&](size_t) { return tab.p[i]; });
+            auto &to = b.input<uint64_t>("out_tab of one", 1, [&](size_t) { return tab.p[i + 1]; });
+            half.in_tab = &in, half.out_tab = &to;
+            half.state_out = i ? d.state_out : &mid;
+            run_fast(b, alone, half, w, true, i, i ? 3 : 1);
+            const size_t from = i ? 64 * row : 0, end = i ? 130 * row : 64 * row;
+            bool same = true;
+            for (size_t e = from; e < end; e++) same = same && d.out->p[20 * row + e].bits == out[e];
+            b.expect(same, "output bytes differ between one launch of a batch and two of the sequence alone");
+        }
+        b.expect(std::equal(state.begin(), state.end(), d.state_out->p), "the state's bytes differ between one launch and two");
+        b.expect(!std::equal(state.begin(), state.end(), mid.p), "control: the state between is not the last one");
+    });
+    c.test("decay 0, decay 1, equal keys with beta 1, small decays, large values", [](emu::bench &b) {
+        for (uint32_t kind = 0; kind < 5; kind++) {
+            prefill_case p;
+            p.nv = 1;
+            p.len = { emu::small_or(65u, 100u) };
+            if (kind == 0 && !LOG_GATE) p.gate_lo = p.gate_hi = 0;
+            if (kind == 1) p.gate_lo = p.gate_hi = 1;
+            if (kind == 2) p.beta_lo = p.beta_hi = 1, p.gate_lo = p.gate_hi = 1;
+            if (kind == 3) p.gate_lo = p.gate_hi = 1.03e-12f;
+            prefill_data d = make_prefill(b, p);
+            if (kind == 2) { /* 64 times the same key */
+                auto &k = b.input<gdn_bf16>("one key", d.k->n, [&](size_t i) { return d.k->p[i < d.k->n - 256 ? i % 128 : i]; });
+                d.k = &k;
+            }
+            if (kind == 4) {
+                auto &v = b.input<gdn_bf16>("large", d.v->n, [&](size_t i) { return bf16_of(gdn_to_f32(d.v->p[i]) * 16384.0f); });
+                d.v = &v;
+            }
+            fast_scratch w(b, p, d.chunks);
+            solve_prefill(d, p);
+            run_fast(b, p, d, w, false);
+            /* Equal keys: uc holds differences of neighbouring rows, whose roundings add up in the one row of the state that they fill. */
+            check_written(b, "output", d.out->p, d.want_out, kind == 2 ? 2.5e-3 : 1.9e-3, kind == 4 ? 500 : 0.05);
+            check_written(b, "state", d.state->p, d.want_state, kind == 2 ? 2.5e-3 : 5e-4, kind == 4 ? 100 : 0.05);
+        }
+    });
+    return c.done();
+}
