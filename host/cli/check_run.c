@@ -65,6 +65,17 @@ float *self_get(self_test *s, uint64_t ptr, uint64_t n, uint32_t type) {
     return x;
 }
 
+/* Where an operation takes its workspace; -1: it has none. */
+static int workspace_of(uint32_t op) {
+    switch (op) {
+    case GDN_OP_PREFILL: return GDN_PREFILL_P_WORKSPACE;
+    case GDN_OP_DECODE: return GDN_DECODE_P_WORKSPACE;
+    case GDN_OP_VERIFY: return GDN_VERIFY_P_WORKSPACE;
+    case GDN_OP_VERIFY_WOA: return GDN_VERIFY_WOA_P_WORKSPACE;
+    default: return -1;
+    }
+}
+
 gdn_status self_go(self_test *s, const gdn_shape *shape, const uint64_t *ptr, uint32_t n_ptr, const uint32_t *u32, uint32_t n_u32,
                    const char **entry) {
     gdn_hplan *plan = NULL;
@@ -75,6 +86,8 @@ gdn_status self_go(self_test *s, const gdn_shape *shape, const uint64_t *ptr, ui
     if ((st = gdn_explain(plan, n_u32, u32, &route))) goto out;
     uint64_t with_workspace[16] = { 0 };
     memcpy(with_workspace, ptr, n_ptr * sizeof *ptr);
+    const int at = workspace_of(shape->op);
+    if (at >= 0 && (uint32_t)at < n_ptr && route.workspace_bytes) with_workspace[at] = self_poisoned(s, route.workspace_bytes);
     const gdn_launch_args args = { (uint32_t)sizeof args, n_ptr, n_u32, 0, NULL, with_workspace, u32 };
     st = gdn_launch(plan, &args);
     if (!st) st = gdn_sync(s->g, NULL);

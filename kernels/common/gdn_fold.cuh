@@ -16,12 +16,7 @@ GDN_DEVICE gdn_stash gdn_stash_of(float *stash, uint64_t row, uint64_t pitch, ui
 }
 /* Whether a value head is the first of its key head: the one that stashes its k. */
 GDN_DEVICE bool gdn_first_of_key_head(uint32_t head, uint32_t nk, uint32_t nv) {
-#ifdef GDN_HEADS_TILED
-    (void)nv;
-    return head < nk;
-#else
-    return head % (nv / nk) == 0;
-#endif
+    return GDN_IS_TILED ? head < nk : head % (nv / nk) == 0;
 }
 
 #ifndef GDN_FOLD_DEPTH

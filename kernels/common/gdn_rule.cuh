@@ -57,14 +57,35 @@ struct gdn_rule_ext {
     float scale;                      /* output scale; 0: rsqrtf(k_dim)                                                       */
     uint32_t chunk_begin, chunk_end;  /* the chunks of each sequence that this launch is for; chunk_end 0: all                */
     uint32_t qk_from_first;           /* 1: query and key begin with the batch's first token (normalised copies), else at row 0 */
+    /* Without tables: the state of slot s at base + s*slot_stride floats, base being h_state, or state_out for what is written. */
+    const int32_t *in_slots = nullptr, *out_slots = nullptr; /* NULL: slot b; negative: padding */
+    uint64_t slot_stride = 0;                                /* 0: the core's addressing        */
+    void *state_out = nullptr;
 };
+/* What the `_ext` entries of prefill append. */
+#define GDN_PREFILL_EXT_ARGS                                                                                              \
+    const uint64_t *in_tab, const uint64_t *out_tab, const uint8_t *fresh, float *ckpt, uint32_t ckpt_every, float scale, \
+        uint32_t chunk_begin, uint32_t chunk_end, uint32_t qk_from_first
+#define GDN_PREFILL_EXT                                                                                                      \
+    gdn_rule_ext {                                                                                                           \
+        in_tab, out_tab, fresh, ckpt, ckpt_every, scale, chunk_begin, chunk_end, qk_from_first, nullptr, nullptr, 0, nullptr \
+    }
+/* What the `_ext` entries of decode, verify and fold append first. */
+#define GDN_STEP_EXT_ARGS                                                                                                                  \
+    const uint64_t *in_tab, const uint64_t *out_tab, const uint8_t *fresh, float scale, const int32_t *in_slots, const int32_t *out_slots, \
+        uint64_t slot_stride, void *state_out
+#define GDN_STEP_EXT                                                                                    \
+    gdn_rule_ext {                                                                                      \
+        in_tab, out_tab, fresh, nullptr, 0, scale, 0, 0, 0, in_slots, out_slots, slot_stride, state_out \
+    }
 
 GDN_DEVICE float gdn_output_scale(uint32_t k_dim, float scale) {
     return scale != 0 ? scale : gdn_rsqrt((float)k_dim);
 }
 
 GDN_DEVICE bool gdn_is_padding(const gdn_rule_ext &x, uint32_t b) {
-    return x.in_tab && (x.in_tab[b] == 0 || x.out_tab[b] == 0);
+    if (x.in_tab) return x.in_tab[b] == 0 || x.out_tab[b] == 0;
+    return x.in_slots && (x.in_slots[b] < 0 || x.out_slots[b] < 0);
 }
 GDN_DEVICE bool gdn_is_fresh(const gdn_rule_ext &x, uint32_t b) {
     return x.fresh && x.fresh[b];
@@ -81,6 +102,12 @@ GDN_DEVICE gdn_state_ptrs gdn_states_of(const gdn_rule_ext &x, void *h_state, bo
     if (x.in_tab) {
         if (gdn_is_padding(x, b)) return gdn_state_ptrs { nullptr, nullptr };
         return gdn_state_ptrs { reinterpret_cast<const float *>(x.in_tab[b]) + at, reinterpret_cast<float *>(x.out_tab[b]) + at };
+    }
+    if (x.slot_stride) {
+        if (gdn_is_padding(x, b)) return gdn_state_ptrs { nullptr, nullptr };
+        const uint64_t from = (x.in_slots ? (uint64_t)x.in_slots[b] : b) * x.slot_stride + at;
+        const uint64_t to = (x.in_slots ? (uint64_t)x.out_slots[b] : b) * x.slot_stride + at;
+        return gdn_state_ptrs { static_cast<const float *>(h_state) + from, static_cast<float *>(x.state_out) + to };
     }
     float *const base = is_table ? static_cast<float *const *>(h_state)[b] : static_cast<float *>(h_state) + (uint64_t)b * nv * one;
     return base ? gdn_state_ptrs { base + at, base + at } : gdn_state_ptrs { nullptr, nullptr };

@@ -25,15 +25,6 @@ struct gdn_step {
     float scale;
 };
 
-/* An `_ext` entry's tables. */
-GDN_DEVICE gdn_rule_ext gdn_step_tables(const uint64_t *in_tab, const uint64_t *out_tab, const uint8_t *fresh) {
-    gdn_rule_ext x = {};
-    x.in_tab = in_tab;
-    x.out_tab = out_tab;
-    x.fresh = fresh;
-    return x;
-}
-
 template <uint32_t ROWS> struct __align__(16) gdn_step_smem {
     float q[ROWS][GDN_STEP_DIM], k[ROWS][GDN_STEP_DIM];
     float vn[ROWS][GDN_STEP_DIM]; /* v, then vn, then the output; a thread touches its column only */

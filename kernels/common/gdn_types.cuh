@@ -21,9 +21,9 @@ typedef unsigned long uint64_t;
 
 /* GDN_DYN_SMEM(float, tile): the block's dynamic shared memory as `float *tile`, 16-byte aligned. _ALIGNED: 128 for bulk copies,
  * 1024 for the 128-byte swizzle; static shared memory in front of it is padded up to that, so it costs the block's budget. */
-#define GDN_DYN_SMEM_ALIGNED(type, name, alignment)                                                                                        \
-    extern __shared__ __align__(alignment)                                                                                                 \
-    unsigned char gdn_dyn_smem_##alignment[];                                                                                              \
+#define GDN_DYN_SMEM_ALIGNED(type, name, alignment) \
+    extern __shared__ __align__(alignment)          \
+    unsigned char gdn_dyn_smem_##alignment[];       \
     type *const name = reinterpret_cast<type *>(gdn_dyn_smem_##alignment)
 #define GDN_DYN_SMEM(type, name) GDN_DYN_SMEM_ALIGNED(type, name, 16)
 #define GDN_GRID_CONSTANT        __grid_constant__
@@ -31,8 +31,11 @@ typedef unsigned long uint64_t;
 #define GDN_NO_UNROLL            _Pragma("unroll 1")
 #endif
 
+#ifndef GDN_LINKAGE
+#define GDN_LINKAGE extern "C"
+#endif
 /* GDN_KERNEL(256, 2) name(args): an entry, at most 256 threads, at least 2 blocks on a multiprocessor. */
-#define GDN_KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
+#define GDN_KERNEL(...) GDN_LINKAGE __global__ void __launch_bounds__(__VA_ARGS__)
 #define GDN_DEVICE      static __device__ __forceinline__
 #define GDN_METHOD      __device__ __forceinline__
 

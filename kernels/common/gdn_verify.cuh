@@ -1,7 +1,7 @@
 /* gdn_verify.cuh - the body of the verify entries (gated_delta_rule_wy*.cu): one (sequence, value head) a block, grid (nv, batch), block
  * 128. Contract: abi/gdn_op_rule.h; formulas and bits: gdn_step.cuh.
  *
- * What an `_ext` entry appends: in_tab, out_tab, fresh, scale as in decode, then
+ * What an `_ext` entry appends: GDN_STEP_EXT_ARGS (gdn_rule.cuh), then
  *   cu_rows       int32[batch + 1] or NULL: sequence b has rows [cu_rows[b], cu_rows[b+1]), at most the entry's, 0 included
  *   hi_capacity   where hi is no table: states a sequence has room for there
  *   seq_ids       int32 a sequence or NULL (then b): the row of the sequence in what outlives the launch: hi and record

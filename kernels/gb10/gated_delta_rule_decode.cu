@@ -9,8 +9,8 @@
  *
  * gated_delta_rule_decode: h_state, query, key, value, gate, beta, output, batch, nk, nv, kd, vd, qk_stride, v_stride, gb_stride,
  *   state_is_table. States in place, dense one after another, or, with state_is_table, at the addresses in the table h_state.
- * gated_delta_rule_decode_ext: appended in_tab, out_tab (u64 addresses a sequence, both or neither; then h_state is not looked at),
- *   fresh (u8 a sequence or NULL), scale (0: rsqrt(kd)). Without them the core's bytes.
+ * gated_delta_rule_decode_ext: appended GDN_STEP_EXT_ARGS (gdn_rule.cuh): in_tab, out_tab (u64 addresses a sequence, both or neither; then
+ * h_state is not looked at), fresh (u8 a sequence or NULL), scale (0: rsqrt(kd)). Without them the core's bytes.
  *
  * gated_delta_rule_decode_split, gated_delta_rule_decode_split_ext: the same arguments and bytes, for heads of 128: grid (4*nv, batch),
  * block 128; four blocks a head, each with 32 value columns and a quarter of the registers (gdn_step_split.cuh). */
@@ -31,12 +31,11 @@ GDN_DEVICE void decode(gdn_step_smem<1> &m, const gdn_step &a, const gdn_rule_ex
 GDN_KERNEL(GDN_STEP_BLOCK, 3)
 gated_delta_rule_decode_ext(void *h_state, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                             const float *beta, gdn_bf16 *output, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd,
-                            uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t state_is_table, const uint64_t *in_tab,
-                            const uint64_t *out_tab, const uint8_t *fresh, float scale) {
+                            uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t state_is_table, GDN_STEP_EXT_ARGS) {
     (void)batch, (void)vd;
     __shared__ gdn_step_smem<1> m;
     const gdn_step a = { query, key, value, gate, beta, output, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(kd, scale) };
-    const gdn_rule_ext x = gdn_step_tables(in_tab, out_tab, fresh);
+    const gdn_rule_ext x = GDN_STEP_EXT;
     if (kd == 128)
         decode<128>(m, a, x, h_state, state_is_table);
     else
@@ -66,17 +65,16 @@ GDN_DEVICE void decode_split(const gdn_step &a, const gdn_rule_ext &x, void *h_s
         gdn_step_zero(a, b, 1, head, GDN_STEP_DIM);
 }
 
-GDN_KERNEL(GDN_STEP_BLOCK, 8)
+GDN_KERNEL(GDN_STEP_BLOCK, GDN_IS_VK ? 7 : 8)
 gated_delta_rule_decode_split_ext(void *h_state, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                                   const float *beta, gdn_bf16 *output, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd,
-                                  uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t state_is_table,
-                                  const uint64_t *in_tab, const uint64_t *out_tab, const uint8_t *fresh, float scale) {
+                                  uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t state_is_table, GDN_STEP_EXT_ARGS) {
     (void)batch, (void)vd;
     const gdn_step a = { query, key, value, gate, beta, output, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(kd, scale) };
-    decode_split(a, gdn_step_tables(in_tab, out_tab, fresh), h_state, state_is_table);
+    decode_split(a, GDN_STEP_EXT, h_state, state_is_table);
 }
 
-GDN_KERNEL(GDN_STEP_BLOCK, 8)
+GDN_KERNEL(GDN_STEP_BLOCK, GDN_IS_VK ? 7 : 8)
 gated_delta_rule_decode_split(void *h_state, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                               const float *beta, gdn_bf16 *output, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd,
                               uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t state_is_table) {

@@ -18,14 +18,6 @@
 #include "gdn_recompute_wu.cuh"
 #include "gdn_spine.cuh"
 
-#define EXT_                                                                                                                  \
-    const uint64_t *in_tab, const uint64_t *out_tab, const uint8_t *fresh, float *ckpt, uint32_t ckpt_every, float ext_scale, \
-        uint32_t chunk_begin, uint32_t chunk_end, uint32_t qk_from_first
-#define EXT_VALUES_                                                                                \
-    gdn_rule_ext {                                                                                 \
-        in_tab, out_tab, fresh, ckpt, ckpt_every, ext_scale, chunk_begin, chunk_end, qk_from_first \
-    }
-
 /* ---- W, U, gc ---- */
 #define WU_                                                                                                                                \
     const gdn_bf16 *key, const gdn_bf16 *value, const float *gate, const float *beta, gdn_bf16 *W, gdn_bf16 *U, float *gc, uint32_t batch, \
@@ -41,9 +33,9 @@ GDN_KERNEL(GDN_WU_BLOCK, 2) gated_delta_rule_recompute_wu(WU_) {
     UNUSED_WU_;
     gdn_recompute_wu(WU_VALUES_, gdn_rule_ext {});
 }
-GDN_KERNEL(GDN_WU_BLOCK, 2) gated_delta_rule_recompute_wu_ext(WU_, EXT_) {
+GDN_KERNEL(GDN_WU_BLOCK, 2) gated_delta_rule_recompute_wu_ext(WU_, GDN_PREFILL_EXT_ARGS) {
     UNUSED_WU_;
-    gdn_recompute_wu(WU_VALUES_, EXT_VALUES_);
+    gdn_recompute_wu(WU_VALUES_, GDN_PREFILL_EXT);
 }
 
 /* ---- the state spines ---- */
@@ -67,14 +59,14 @@ GDN_KERNEL(GDN_WU_BLOCK, 2) gated_delta_rule_recompute_wu_ext(WU_, EXT_) {
 #define GDN_PIPE_WIDE false
 #endif
 #endif
-#define SPINE_ENTRIES_(name, split, buffers, tokens, wide)                                 \
-    GDN_KERNEL(128 * split, 1) gated_delta_rule_chunk_delta_h_##name(SPINE_) {             \
-        UNUSED_SPINE_;                                                                     \
-        gdn_scalar_spine<split, buffers, tokens, wide>(SPINE_VALUES_, gdn_rule_ext {});    \
-    }                                                                                      \
-    GDN_KERNEL(128 * split, 1) gated_delta_rule_chunk_delta_h_##name##_ext(SPINE_, EXT_) { \
-        UNUSED_SPINE_;                                                                     \
-        gdn_scalar_spine<split, buffers, tokens, wide>(SPINE_VALUES_, EXT_VALUES_);        \
+#define SPINE_ENTRIES_(name, split, buffers, tokens, wide)                                                 \
+    GDN_KERNEL(128 * split, 1) gated_delta_rule_chunk_delta_h_##name(SPINE_) {                             \
+        UNUSED_SPINE_;                                                                                     \
+        gdn_scalar_spine<split, buffers, tokens, wide>(SPINE_VALUES_, gdn_rule_ext {});                    \
+    }                                                                                                      \
+    GDN_KERNEL(128 * split, 1) gated_delta_rule_chunk_delta_h_##name##_ext(SPINE_, GDN_PREFILL_EXT_ARGS) { \
+        UNUSED_SPINE_;                                                                                     \
+        gdn_scalar_spine<split, buffers, tokens, wide>(SPINE_VALUES_, GDN_PREFILL_EXT);                    \
     }
 SPINE_ENTRIES_(vfused, 2, 1, 1, false)
 SPINE_ENTRIES_(vtile, 4, 1, 1, false)
@@ -90,14 +82,14 @@ SPINE_ENTRIES_(pipe, 2, 2, 4, GDN_PIPE_WIDE)
         query, key, gate, gc, S, uc, output, seq_len, num_chunks, nk, nv, qk_stride, cu_seqlens, is_varlen != 0 \
     }
 
-#define FWD_O_ENTRIES_(name, fast)                             \
-    GDN_KERNEL(GDN_O_BLOCK, 1) name(FWD_O_) {                  \
-        UNUSED_SPINE_;                                         \
-        gdn_chunk_fwd_o<fast>(FWD_O_VALUES_, gdn_rule_ext {}); \
-    }                                                          \
-    GDN_KERNEL(GDN_O_BLOCK, 1) name##_ext(FWD_O_, EXT_) {      \
-        UNUSED_SPINE_;                                         \
-        gdn_chunk_fwd_o<fast>(FWD_O_VALUES_, EXT_VALUES_);     \
+#define FWD_O_ENTRIES_(name, fast)                                        \
+    GDN_KERNEL(GDN_O_BLOCK, 1) name(FWD_O_) {                             \
+        UNUSED_SPINE_;                                                    \
+        gdn_chunk_fwd_o<fast>(FWD_O_VALUES_, gdn_rule_ext {});            \
+    }                                                                     \
+    GDN_KERNEL(GDN_O_BLOCK, 1) name##_ext(FWD_O_, GDN_PREFILL_EXT_ARGS) { \
+        UNUSED_SPINE_;                                                    \
+        gdn_chunk_fwd_o<fast>(FWD_O_VALUES_, GDN_PREFILL_EXT);            \
     }
 FWD_O_ENTRIES_(gated_delta_rule_chunk_fwd_o, false)
 FWD_O_ENTRIES_(gated_delta_rule_chunk_fwd_o_mma8, true)

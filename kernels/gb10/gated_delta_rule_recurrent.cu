@@ -117,8 +117,7 @@ GDN_KERNEL(GDN_R_BLOCK, 2) gated_delta_rule_recurrent_prefill(ARGS_) {
     recurrent_prefill(VALUES_, gdn_rule_ext {});
 }
 GDN_KERNEL(GDN_R_BLOCK, 2)
-gated_delta_rule_recurrent_prefill_ext(ARGS_, const uint64_t *in_tab, const uint64_t *out_tab, const uint8_t *fresh, float *ckpt,
-                                       uint32_t ckpt_every, float scale, uint32_t chunk_begin, uint32_t chunk_end, uint32_t qk_from_first) {
+gated_delta_rule_recurrent_prefill_ext(ARGS_, GDN_PREFILL_EXT_ARGS) {
     (void)batch, (void)kd, (void)vd;
-    recurrent_prefill(VALUES_, gdn_rule_ext { in_tab, out_tab, fresh, ckpt, ckpt_every, scale, chunk_begin, chunk_end, qk_from_first });
+    recurrent_prefill(VALUES_, GDN_PREFILL_EXT);
 }

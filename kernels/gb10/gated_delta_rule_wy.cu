@@ -6,7 +6,7 @@
  * gated_delta_rule_wy2: h, q, k, v, gate, beta, out, Hi0, batch, nk, nv, kd, vd, qk_stride, v_stride, gb_stride,
  *   state_is_table. With state_is_table h and the Hi are tables of u64 addresses, one a sequence; else batch is 1 and they are f32. A
  *   Hi that is NULL, or NULL in its table, is not kept.
- * gated_delta_rule_wy2_ext: appended in_tab, out_tab, fresh, scale, cu_rows, hi_capacity, seq_ids, record. Where in_tab is given,
+ * gated_delta_rule_wy2_ext: appended GDN_STEP_EXT_ARGS, cu_rows, hi_capacity, seq_ids, record. Where in_tab is given,
  *   state_is_table says only what the Hi are: 0: sequence b's at Hi_t + b*hi_capacity*nv*kd*vd.
  * Row 0 has decode's bytes. */
 #include "gdn_device.cuh"
@@ -27,14 +27,13 @@ gated_delta_rule_wy2(void *h, const gdn_bf16 *q, const gdn_bf16 *k, const gdn_bf
 GDN_KERNEL(GDN_STEP_BLOCK, 3)
 gated_delta_rule_wy2_ext(void *h, const gdn_bf16 *q, const gdn_bf16 *k, const gdn_bf16 *v, const float *gate, const float *beta,
                          gdn_bf16 *out, void *Hi0, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd, uint32_t qk_stride,
-                         uint32_t v_stride, uint32_t gb_stride, uint32_t state_is_table, const uint64_t *in_tab, const uint64_t *out_tab,
-                         const uint8_t *fresh, float scale, const int32_t *cu_rows, uint32_t hi_capacity, const int32_t *seq_ids,
-                         uint32_t *record) {
+                         uint32_t v_stride, uint32_t gb_stride, uint32_t state_is_table, GDN_STEP_EXT_ARGS, const int32_t *cu_rows,
+                         uint32_t hi_capacity, const int32_t *seq_ids, uint32_t *record) {
     (void)batch;
     __shared__ gdn_step_smem<4> m;
     const gdn_step a = { q, k, v, gate, beta, out, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(kd, scale) };
-    gdn_verify<4>(m, a, gdn_step_tables(in_tab, out_tab, fresh), gdn_verify_ext { cu_rows, seq_ids, record, hi_capacity }, h,
-                  state_is_table, kd, 2, [&](uint32_t, uint32_t id) {
+    gdn_verify<4>(m, a, GDN_STEP_EXT, gdn_verify_ext { cu_rows, seq_ids, record, hi_capacity }, h, state_is_table, kd, 2,
+                  [&](uint32_t, uint32_t id) {
                       return gdn_hi_of(gdn_hi { Hi0, 0, hi_capacity, state_is_table != 0 }, 0, id, (uint64_t)nv * kd * vd);
                   });
 }

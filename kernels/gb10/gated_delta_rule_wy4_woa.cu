@@ -5,13 +5,13 @@
  *
  * gated_delta_rule_wy4_woa        h_table, query, key, value, gate, beta, output, stash, batch, nk, nv, k_dim, v_dim, qk_stride, v_stride,
  *                                 gb_stride, stash_seq_floats, engaged_flag
- * gated_delta_rule_wy4_woa_ext    the same, in_tab, out_tab, fresh, scale
- * gated_delta_rule_wy4_woa_seq    the same with record for engaged_flag, in_tab, out_tab, fresh, scale, cu_rows, seq_ids
+ * gated_delta_rule_wy4_woa_ext    the same, GDN_STEP_EXT_ARGS
+ * gated_delta_rule_wy4_woa_seq    the same with record for engaged_flag, GDN_STEP_EXT_ARGS, cu_rows, seq_ids
  * gated_delta_rule_wy4_fold       h_table, stash, na_tab, hi_tables, slab_entries, engaged_flag, k_rows, batch, nk, nv, k_dim, v_dim,
  *                                 stash_seq_floats
- * gated_delta_rule_wy4_fold_ext   the same, in_tab, out_tab, fresh, cu_rows, hi_is_table, hi_capacity
+ * gated_delta_rule_wy4_fold_ext   the same, GDN_STEP_EXT_ARGS (scale is not looked at), cu_rows, hi_is_table, hi_capacity
  * gated_delta_rule_wy4_fold_seq   h_table, stash, na_tab, hi_tables, slab_entries, record, batch, nk, nv, k_dim, v_dim, stash_seq_floats,
- *                                 in_tab, out_tab, fresh, hi_is_table, hi_capacity, seq_ids
+ *                                 GDN_STEP_EXT_ARGS, hi_is_table, hi_capacity, seq_ids
  * gated_delta_rule_wy4_flag_clear        engaged_flag
  * gated_delta_rule_wy4_flag_clear_seq    record, seq_ids, count
  *
@@ -89,11 +89,11 @@ GDN_KERNEL(GDN_STEP_BLOCK, 3)
 gated_delta_rule_wy4_woa_ext(void *h_table, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                              const float *beta, gdn_bf16 *output, float *stash, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim,
                              uint32_t v_dim, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t stash_seq_floats,
-                             uint32_t *engaged_flag, const uint64_t *in_tab, const uint64_t *out_tab, const uint8_t *fresh, float scale) {
+                             uint32_t *engaged_flag, GDN_STEP_EXT_ARGS) {
     (void)batch, (void)v_dim;
     __shared__ woa_smem m;
     const gdn_step a = { query, key, value, gate, beta, output, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(k_dim, scale) };
-    const gdn_rule_ext x = gdn_step_tables(in_tab, out_tab, fresh);
+    const gdn_rule_ext x = GDN_STEP_EXT;
     if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *engaged_flag = 1;
     woa(m, a, x, h_table, gdn_step_rows_of(nullptr, blockIdx.y, GDN_STASH_ROWS), stash, stash_seq_floats, blockIdx.y, nullptr);
 }
@@ -102,12 +102,11 @@ GDN_KERNEL(GDN_STEP_BLOCK, 3)
 gated_delta_rule_wy4_woa_seq(void *h_table, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                              const float *beta, gdn_bf16 *output, float *stash, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim,
                              uint32_t v_dim, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t stash_seq_floats,
-                             uint32_t *record, const uint64_t *in_tab, const uint64_t *out_tab, const uint8_t *fresh, float scale,
-                             const int32_t *cu_rows, const int32_t *seq_ids) {
+                             uint32_t *record, GDN_STEP_EXT_ARGS, const int32_t *cu_rows, const int32_t *seq_ids) {
     (void)batch, (void)v_dim;
     __shared__ woa_smem m;
     const gdn_step a = { query, key, value, gate, beta, output, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(k_dim, scale) };
-    const gdn_rule_ext x = gdn_step_tables(in_tab, out_tab, fresh);
+    const gdn_rule_ext x = GDN_STEP_EXT;
     const gdn_step_span span = gdn_step_rows_of(cu_rows, blockIdx.y, GDN_STASH_ROWS);
     woa(m, a, x, h_table, span, stash, stash_seq_floats, gdn_sequence_id(seq_ids, blockIdx.y), record);
 }
@@ -151,21 +150,20 @@ gated_delta_rule_wy4_fold(void *h_table, float *stash, const uint32_t *na_tab, c
 GDN_KERNEL(GDN_STEP_BLOCK, 4)
 gated_delta_rule_wy4_fold_ext(void *h_table, float *stash, const uint32_t *na_tab, const void *hi_tables, uint32_t slab_entries,
                               const uint32_t *engaged_flag, uint32_t k_rows, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim,
-                              uint32_t v_dim, uint32_t stash_seq_floats, const uint64_t *in_tab, const uint64_t *out_tab,
-                              const uint8_t *fresh, const int32_t *cu_rows, uint32_t hi_is_table, uint32_t hi_capacity) {
+                              uint32_t v_dim, uint32_t stash_seq_floats, GDN_STEP_EXT_ARGS, const int32_t *cu_rows, uint32_t hi_is_table,
+                              uint32_t hi_capacity) {
     (void)batch;
-    fold(gdn_step_tables(in_tab, out_tab, fresh), h_table, stash, na_tab[blockIdx.y],
-         gdn_hi { hi_tables, slab_entries, hi_capacity, hi_is_table != 0 }, *engaged_flag == 1,
-         gdn_step_rows_of(cu_rows, blockIdx.y, k_rows).rows, nk, nv, k_dim, v_dim, stash_seq_floats);
+    fold(GDN_STEP_EXT, h_table, stash, na_tab[blockIdx.y], gdn_hi { hi_tables, slab_entries, hi_capacity, hi_is_table != 0 },
+         *engaged_flag == 1, gdn_step_rows_of(cu_rows, blockIdx.y, k_rows).rows, nk, nv, k_dim, v_dim, stash_seq_floats);
 }
 
 GDN_KERNEL(GDN_STEP_BLOCK, 4)
 gated_delta_rule_wy4_fold_seq(void *h_table, float *stash, const uint32_t *na_tab, const void *hi_tables, uint32_t slab_entries,
                               const uint32_t *record, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim, uint32_t v_dim,
-                              uint32_t stash_seq_floats, const uint64_t *in_tab, const uint64_t *out_tab, const uint8_t *fresh,
-                              uint32_t hi_is_table, uint32_t hi_capacity, const int32_t *seq_ids) {
+                              uint32_t stash_seq_floats, GDN_STEP_EXT_ARGS, uint32_t hi_is_table, uint32_t hi_capacity,
+                              const int32_t *seq_ids) {
     (void)batch;
-    const fold_head f = fold_head_of(gdn_step_tables(in_tab, out_tab, fresh), h_table, nv, k_dim, v_dim);
+    const fold_head f = fold_head_of(GDN_STEP_EXT, h_table, nv, k_dim, v_dim);
     if (!f.out) return;
     const uint32_t id = gdn_sequence_id(seq_ids, blockIdx.y), word = record[id], rows = word & GDN_RECORD_ROWS,
                    na = min(na_tab[blockIdx.y], rows);

@@ -271,9 +271,6 @@ template <int LIMBS> GDN_DEVICE void run(const operands &o, const gdn_rule_ext &
         gdn_bf16 *uc_out, uint32_t batch, uint32_t seq_len, uint32_t num_chunks, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd, \
         uint32_t qk_stride, uint32_t gb_stride, uint32_t h_state_is_table, const int32_t *cu_seqlens, const int32_t *cu_chunks,      \
         uint32_t is_varlen
-#define EXT_ARGS                                                                                                          \
-    const uint64_t *in_tab, const uint64_t *out_tab, const uint8_t *fresh, float *ckpt, uint32_t ckpt_every, float scale, \
-        uint32_t chunk_begin, uint32_t chunk_end, uint32_t qk_from_first
 #define SPINE_OPERANDS                                                                                                                   \
     (void)gate, (void)batch, (void)kd, (void)vd, (void)gb_stride, (void)cu_chunks;                                                       \
     const gdn_spine_tc::operands o = {                                                                                                   \
@@ -288,14 +285,13 @@ GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse_x2(SPINE_ARGS) {
     SPINE_OPERANDS;
     gdn_spine_tc::run<2>(o, gdn_rule_ext {});
 }
-GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse_ext(SPINE_ARGS, EXT_ARGS) {
+GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse_ext(SPINE_ARGS, GDN_PREFILL_EXT_ARGS) {
     SPINE_OPERANDS;
-    gdn_spine_tc::run<1>(o, gdn_rule_ext { in_tab, out_tab, fresh, ckpt, ckpt_every, scale, chunk_begin, chunk_end, qk_from_first });
+    gdn_spine_tc::run<1>(o, GDN_PREFILL_EXT);
 }
-GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse_x2_ext(SPINE_ARGS, EXT_ARGS) {
+GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse_x2_ext(SPINE_ARGS, GDN_PREFILL_EXT_ARGS) {
     SPINE_OPERANDS;
-    gdn_spine_tc::run<2>(o, gdn_rule_ext { in_tab, out_tab, fresh, ckpt, ckpt_every, scale, chunk_begin, chunk_end, qk_from_first });
+    gdn_spine_tc::run<2>(o, GDN_PREFILL_EXT);
 }
 #undef SPINE_OPERANDS
-#undef EXT_ARGS
 #undef SPINE_ARGS

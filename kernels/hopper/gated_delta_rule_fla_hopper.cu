@@ -19,9 +19,6 @@
 #include "gdn_fwd_o_tc.cuh"
 #include "gdn_recompute_wu_tc.cuh"
 
-#define EXT_ARGS                                                                                                          \
-    const uint64_t *in_tab, const uint64_t *out_tab, const uint8_t *fresh, float *ckpt, uint32_t ckpt_every, float scale, \
-        uint32_t chunk_begin, uint32_t chunk_end, uint32_t qk_from_first
 #define WU_ARGS                                                                                                                            \
     const gdn_bf16 *key, const gdn_bf16 *value, const float *gate, const float *beta, gdn_bf16 *W, gdn_bf16 *U, float *gc, uint32_t batch, \
         uint32_t seq_len, uint32_t num_chunks, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd, uint32_t qk_stride, uint32_t v_stride,  \
@@ -44,19 +41,18 @@ GDN_KERNEL(512, 2) gated_delta_rule_recompute_wu_hopper(WU_ARGS) {
     WU_OPERANDS;
     gdn_wu_tc::run(o, gdn_rule_ext {});
 }
-GDN_KERNEL(512, 2) gated_delta_rule_recompute_wu_hopper_ext(WU_ARGS, EXT_ARGS) {
+GDN_KERNEL(512, 2) gated_delta_rule_recompute_wu_hopper_ext(WU_ARGS, GDN_PREFILL_EXT_ARGS) {
     WU_OPERANDS;
-    gdn_wu_tc::run(o, gdn_rule_ext { in_tab, out_tab, fresh, ckpt, ckpt_every, scale, chunk_begin, chunk_end, qk_from_first });
+    gdn_wu_tc::run(o, GDN_PREFILL_EXT);
 }
 GDN_KERNEL(512, 2) gated_delta_rule_chunk_fwd_o_hopper(FWD_O_ARGS) {
     FWD_O_OPERANDS;
     gdn_fwd_o_tc::run(o, gdn_rule_ext {});
 }
-GDN_KERNEL(512, 2) gated_delta_rule_chunk_fwd_o_hopper_ext(FWD_O_ARGS, EXT_ARGS) {
+GDN_KERNEL(512, 2) gated_delta_rule_chunk_fwd_o_hopper_ext(FWD_O_ARGS, GDN_PREFILL_EXT_ARGS) {
     FWD_O_OPERANDS;
-    gdn_fwd_o_tc::run(o, gdn_rule_ext { in_tab, out_tab, fresh, ckpt, ckpt_every, scale, chunk_begin, chunk_end, qk_from_first });
+    gdn_fwd_o_tc::run(o, GDN_PREFILL_EXT);
 }
-#undef EXT_ARGS
 #undef WU_ARGS
 #undef WU_OPERANDS
 #undef FWD_O_ARGS

@@ -39,7 +39,7 @@ static void decode_has_the_bytes_of_its_formula(void **state) {
                       .addr = GDN_STATE_POOL,
                       .scale = 0.125f,
                       .seed = i + 1 };
-        s.act = i & 2 ? GDN_BF16 : GDN_F32;
+        s.act = i & 2 ? GDN_BF16 : target_act();
         const uint32_t D = s.dim;
         rule_case c;
         rc_make(&c, &s);
@@ -116,7 +116,8 @@ static void scale_of_the_output(void **state) {
         rc_check(&a);
         rc_check(&b);
         assert_memory_equal(a.pool.p, b.pool.p, a.pool.bytes);
-        for (uint64_t j = 0; j < a.o.bytes / 4; j++) assert_true(num_get(b.o.p, GDN_F32, j) == 2 * num_get(a.o.p, GDN_F32, j));
+        for (uint64_t j = 0; j < a.o.bytes / num_size(a.s.act); j++)
+            assert_true(num_get(b.o.p, a.s.act, j) == 2 * num_get(a.o.p, a.s.act, j));
         rc_free(&a);
         rc_free(&b);
     }

@@ -6,7 +6,7 @@
 static rc_spec combination(uint32_t op, uint32_t i) {
     static const uint32_t len[] = { 3, 70, 0, 5 }, rows[] = { 3, 1, 0, 5 };
     rc_spec s = { .op = op, .nk = 2, .nv = 6, .dim = 64, .batch = 4, .seed = i + 1, .hi = true };
-    s.act = i & 1 ? GDN_BF16 : GDN_F32;
+    s.act = i & 1 ? GDN_BF16 : target_act();
     s.gate_form = i & 2 ? GDN_GATE_LOG : GDN_GATE_LINEAR;
     s.head_map = i & 4 ? GDN_HEADS_TILED : GDN_HEADS_GROUPED;
     s.layout = i & 8 ? GDN_STATE_V_MAJOR : GDN_STATE_K_MAJOR;
@@ -65,7 +65,7 @@ static void padding_of_every_kind(void **state) {
         s.addr = i / 3 & 1 ? GDN_STATE_TABLE : GDN_STATE_POOL;
         if (i / 6 & 1) s.out_slots = out;
         if (i / 12 & 1) s.fresh = fresh;
-        s.act = i / 24 & 1 ? GDN_BF16 : GDN_F32;
+        s.act = i / 24 & 1 ? GDN_BF16 : target_act();
         rc_run(&s);
     }
     static const int32_t none[] = { -1, -1 };

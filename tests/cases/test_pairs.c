@@ -166,7 +166,7 @@ static void prefill_agrees_with_decode_token_by_token(void **state) {
     const rc_spec p = { .op = GDN_OP_PREFILL, .nk = 2, .nv = 6, .dim = 128, .batch = 1, .rows = 4, .addr = GDN_STATE_POOL };
     rc_spec v = p;
     v.op = GDN_OP_VERIFY;
-    compare("prefill, verify", &p, &v, 1e-5);
+    compare("prefill, verify", &p, &v, target_is_cpu() ? 1e-5 : 5e-3); /* a GPU rounds W, U and S */
 }
 
 /* ---- conv_fused against conv1d and then the norm in f64 ---- */
@@ -207,6 +207,7 @@ static void run_fused(void *ctx) {
 
 static void fused_convolution_is_convolution_split_and_norm(void **state) {
     (void)state;
+    if (!target_is_cpu()) skip(); /* f32 rows; the GPU's fused form has its own test against f64 (tests/emu, tests/gpu) */
     convs c = { 0 };
     const conv_spec f = { .nk = 2, .nv = 6, .dim = 128, .batch = 3, .rows = 7, .bias = true, .out_pad = 3 };
     conv_make(&c.fused, &f);

@@ -10,7 +10,7 @@ static uint32_t or_else(uint32_t x, uint32_t other) {
 }
 
 static void take_defaults(rc_spec *s) {
-    s->act = or_else(s->act, target_is_cpu() ? GDN_F32 : GDN_BF16);
+    s->act = or_else(s->act, target_act());
     s->batch = or_else(s->batch, 1);
     s->gate_form = or_else(s->gate_form, GDN_GATE_LINEAR);
     if (s->op == GDN_OP_DECODE) s->rows = 1;

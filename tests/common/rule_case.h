@@ -51,6 +51,7 @@ typedef struct rule_case {
     uint32_t *start;   /* [batch + 1] first row of each sequence          */
     int32_t *in, *out; /* [batch] logical slots, whatever the addressing  */
     uint32_t buffer_rows, longest, num_slots;
+    bool carried;                 /* the states are judged against f64 ones that a GPU's prefill has come to with its own rounding */
     uint64_t state_elems, stride; /* nv*K*V, elements from slot to slot              */
     uint32_t qk_stride, v_stride, gb_stride;
     guard q, k, v, gb, o, pool, pool_out, cu, in_slots, out_slots, in_tab, out_tab, fresh, ckpt, hi, hi_tab, stash, flag, na, ws;

@@ -29,6 +29,9 @@ bool target_is_cpu(void) {
     return strcmp(target_name(), "cpu") == 0;
 }
 
+uint32_t target_act(void) {
+    return target_is_cpu() ? GDN_F32 : GDN_BF16;
+}
 bool target_is_light(void) {
     return TEST_LIGHT || !target_is_cpu();
 }

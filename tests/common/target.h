@@ -17,6 +17,7 @@
 extern const char *target_woa;    /* the lever gdn_woa at the first use: "1"; set it to NULL in main to leave it unset */
 gdn *target(void);                /* opened at the first use; GDN_TEST_TARGET, else "cpu" */
 bool target_is_cpu(void);         /* by its name, without opening it */
+uint32_t target_act(void);        /* GDN_F32 on the cpu target, GDN_BF16 on the others */
 bool target_is_light(void);       /* small shapes: under a sanitizer, or on a target that is not the cpu */
 bool target_carries_decode(void); /* false: a GPU target whose decode kernels do not exist yet */
 int target_setup(void **state);   /* group fixtures for cmocka */

@@ -8,7 +8,7 @@ enum { CONTIGUOUS, TABLE, EXT };
 
 #define FRONT_(c) (c).query(), (c).key(), (c).value(), (c).gate(), (c).beta(), (c).out()
 #define SHAPE_(c) (c).batch, (c).nk, (c).nv, (c).dim, (c).dim, (c).qk_stride(), (c).v_stride(), (c).gb_stride()
-#define EXT_(c)   (c).in_tab(), (c).out_tab(), (c).fresh_tab(), (c).scale
+#define EXT_(c)   (c).in_tab(), (c).out_tab(), (c).fresh_tab(), (c).scale, nullptr, nullptr, 0, nullptr
 
 static void run(emu::bench &b, rule_case c, const std::string &name, int form) {
     c.make(b);

@@ -12,7 +12,7 @@
 
 #define FRONT_(c) (c).query(), (c).key(), (c).value(), (c).gate(), (c).beta(), (c).out()
 #define SHAPE_(c) (c).batch, (c).nk, (c).nv, (c).dim, (c).dim, (c).qk_stride(), (c).v_stride(), (c).gb_stride()
-#define EXT_(c)   (c).in_tab(), (c).out_tab(), (c).fresh_tab(), (c).scale
+#define EXT_(c)   (c).in_tab(), (c).out_tab(), (c).fresh_tab(), (c).scale, nullptr, nullptr, 0, nullptr
 
 enum { CORE, EXT, GENERAL, GENERAL_EXT }; /* wy2..4, their _ext, wyn, its _ext; core forms with tables */
 
@@ -193,7 +193,8 @@ static void fold_kernel(const rule_case &c, int form, const uint32_t *na, const 
                                   c.nk, c.nv, c.dim, c.dim, c.stash_floats());
     else
         gated_delta_rule_wy4_fold_ext(nullptr, c.d.stash->p, na, c.hi_capacity ? c.d.hi->p : nullptr, 32, flag, c.rows, c.batch, c.nk, c.nv,
-                                      c.dim, c.dim, c.stash_floats(), c.in_tab(), c.out_tab(), c.fresh_tab(), c.cu(), 0, c.hi_capacity);
+                                      c.dim, c.dim, c.stash_floats(), c.in_tab(), c.out_tab(), c.fresh_tab(), 0, nullptr, nullptr, 0,
+                                      nullptr, c.cu(), 0, c.hi_capacity);
 }
 
 static void woa_case(emu::bench &b, rule_case c, const std::string &name, int form) {
@@ -358,12 +359,12 @@ static void mixed_round(emu::bench &b, uint32_t round) {
         if (which == DEFERRED)
             b.run("deferred", { r.nv, l.batch }, GDN_STEP_BLOCK, 0, { out, *r.d.stash, record }, [&] {
                 gated_delta_rule_wy4_woa_seq(nullptr, q.p, k.p, v.p, gb.p, gb.p + r.nv, out.p, r.d.stash->p, SHAPE_(l), r.stash_floats(),
-                                             record.p, tab.p, tab.p, fresh.p, 0, offsets.p, ids.p);
+                                             record.p, tab.p, tab.p, fresh.p, 0, nullptr, nullptr, 0, nullptr, offsets.p, ids.p);
             });
         else
             b.run("plain", { r.nv, l.batch }, GDN_STEP_BLOCK, 0, { out, *r.d.hi, *r.d.pool, record }, [&] {
                 gated_delta_rule_wyn_ext(nullptr, q.p, k.p, v.p, gb.p, gb.p + r.nv, out.p, r.d.hi->p, 32, 6, SHAPE_(l), 0, tab.p, tab.p,
-                                         fresh.p, 0, offsets.p, r.hi_capacity, ids.p, record.p);
+                                         fresh.p, 0, nullptr, nullptr, 0, nullptr, offsets.p, r.hi_capacity, ids.p, record.p);
             });
         bool same = true;
         for (size_t i = 0; i < from.size(); i++)
@@ -378,7 +379,7 @@ static void mixed_round(emu::bench &b, uint32_t round) {
     auto &fresh = b.input<uint8_t>("fresh", n, [&](size_t i) { return r.fresh[order[i]]; });
     b.run("fold", { r.nv, n }, GDN_STEP_BLOCK, 0, { *r.d.pool }, [&] {
         gated_delta_rule_wy4_fold_seq(nullptr, r.d.stash->p, na.p, r.d.hi->p, 32, record.p, n, r.nk, r.nv, r.dim, r.dim, r.stash_floats(),
-                                      tab.p, tab.p, fresh.p, 0, r.hi_capacity, ids.p);
+                                      tab.p, tab.p, fresh.p, 0, nullptr, nullptr, 0, nullptr, 0, r.hi_capacity, ids.p);
     });
     std::vector<float> got(r.want_pool.size());
     r.turn(r.d.pool->p, got.data(), r.slots(), r.stride());

@@ -170,6 +170,11 @@ static void gate_file(const gdn_modules *m, const char *folder, const char *file
     job.source = source;
     if (n) gate_one(&job, "");
 }
+static bool has_rows(const char *module, const char *form) {
+    for (uint32_t r = 0; r < n_rows; r++)
+        if (!strcmp(rows[r].module, module) && !strcmp(rows[r].form, form)) return true;
+    return false;
+}
 /* How many of the rule modules' variants a form has. One or two of the three differ from none and all by index arithmetic only. */
 static int rule_variants(const char *form) {
     return !!strstr(form, "-DGDN_STATE_VK") + !!strstr(form, "-DGDN_HEADS_TILED") + !!strstr(form, "-DGDN_GATE_LOG");
@@ -189,11 +194,13 @@ static void gate_target(const char *target, const char *arch, int argc, char **a
         if (st != GDN_OK || !wanted(job.name, argc, argv)) continue;
         form_of(&job, form, sizeof form);
         const int variants = rule_variants(form);
-        if (variants > 0 && variants < 3) {
+        if ((variants > 0 && variants < 3) || (variants && strstr(form, "-DGDN_QK_L2NORM"))) {
             skipped++;
             continue;
         }
-        gate_one(&job, variants ? "" : form); /* all variants at once keep to the rows of none */
+        gate_one(&job, !variants                   ? form
+                       : has_rows(job.name, "all") ? "all"
+                                                   : ""); /* all variants at once: rows of their own, or those of none */
         if (!form[0]) gate_added_forms(&job);
     }
 }

@@ -108,6 +108,11 @@ void gpu_decide(const gpu_facts *f, const gdn__shape *s, const uint32_t *u32, gp
             gpu_take(d, copy ? GPU_E_STATE_COPY : GPU_E_STATE_ZERO, (uint32_t)grid, 1, GDN_STATE_BLOCK, 0);
         break;
     }
+    case GDN_OP_DECODE:
+    case GDN_OP_VERIFY:
+    case GDN_OP_VERIFY_WOA:
+    case GDN_OP_FOLD: gpu_decide_step(f, &s->rule, u32, d); break;
+    case GDN_OP_FLAG_CLEAR: gpu_take(d, GPU_E_FLAG_CLEAR, 1, 1, 32, 0); break;
     case GDN_OP_PREFILL: gpu_decide_prefill(f, &s->rule, u32, d); break;
     default: break;
     }

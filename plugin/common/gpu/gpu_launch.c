@@ -1,14 +1,30 @@
 /* gpu_launch.c - launch: check, decide, pack, one backend call. No allocation, lock, lookup, compile or synchronisation. */
-#include "gpu_plugin.h"
+#include "gpu_rule.h"
 #include <unistd.h>
+
+/* The launches themselves; entries are counted as they start. */
+static gdn_status start(const gdn_plan *p, gdn__call *c, const gpu_decision *d, void *stream, gdn_text *err) {
+    gpu_args packed;
+    gdn_status st;
+    switch (p->op->op) {
+    case GDN_OP_PREFILL: return gpu_launch_prefill(p, c, d, stream, err);
+    case GDN_OP_DECODE:
+    case GDN_OP_VERIFY:
+    case GDN_OP_VERIFY_WOA:
+    case GDN_OP_FOLD: return gpu_launch_step(p, c, d, stream, err);
+    default: break;
+    }
+    if ((st = gdn__call_required(c, true, err)) || (st = gdn__call_unused(&p->shape, c, err)) ||
+        (st = gpu_pack(p, c, d->entry, &packed, err)))
+        return st;
+    return gpu_start(p, d->entry, false, &d->dims, stream, &packed, err);
+}
 
 static gdn_status launch(const gdn_plan *p, const gdn_launch_args *args, gdn_text *err) {
     gdn_ctx *ctx = p->ctx;
-    const gdn_backend *b = ctx->host.backend;
     const gpu_facts facts = { &ctx->levers, p->present, ctx->device.sm_count };
     gdn__call c;
     gpu_decision d;
-    gpu_args packed;
     gdn_status st;
     if (ctx->pid != getpid())
         return gdn__fail(err, GDN_E_FORKED, "%s: the plan belongs to process %ld", gdn__op_name(p->op->op), (long)ctx->pid);
@@ -20,20 +36,9 @@ static gdn_status launch(const gdn_plan *p, const gdn_launch_args *args, gdn_tex
         return gdn__fail(err, d.status, "%s: refused: %s", gdn__op_name(p->op->op), d.route.guard);
     }
     if (d.dims.grid[0] == 0) return GDN_OK; /* sequences without tokens and without state */
-    if (p->op->op == GDN_OP_PREFILL) {
-        gpu_prefill_base(&facts, &p->shape.rule, &c, &d);
-        if ((st = gpu_launch_prefill(p, &c, &d, args->stream, err))) return st;
-        if (d.guard < GDN__GUARDS) atomic_fetch_add_explicit(&ctx->refused[d.guard], 1, memory_order_relaxed);
-        gpu_log_launch(p, &d, &c);
-        return GDN_OK;
-    }
-    if ((st = gdn__call_required(&c, true, err)) || (st = gdn__call_unused(&p->shape, &c, err)) ||
-        (st = gpu_pack(p, &c, d.entry, &packed, err)))
-        return st;
-    if ((st = b->launch(b->user, p->entry[d.entry], &d.dims, args->stream, packed.param)))
-        return gdn__fail(err, st, "%s: the launch of %s failed", gdn__op_name(p->op->op), gpu_entry_name(d.entry));
+    if (p->op->op == GDN_OP_PREFILL) gpu_prefill_base(&facts, &p->shape.rule, &c, &d);
+    if ((st = start(p, &c, &d, args->stream, err))) return st;
     if (d.guard < GDN__GUARDS) atomic_fetch_add_explicit(&ctx->refused[d.guard], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&ctx->launched[d.entry], 1, memory_order_relaxed);
     gpu_log_launch(p, &d, &c);
     return GDN_OK;
 }

@@ -25,10 +25,25 @@ static const struct {
 #define VK_    "-DGDN_STATE_VK"
 #define TILED_ "-DGDN_HEADS_TILED"
 #define LOG_   "-DGDN_GATE_LOG"
-enum { N_FIXED = 2, MAX_OPTIONS = N_FIXED + 3 };
+#define NORM_  "-DGDN_QK_L2NORM"
+enum { N_FIXED = 2, MAX_OPTIONS = N_FIXED + 4 };
 static const char *const rule_options[GPU_FORMS][MAX_OPTIONS] = {
-    { FIXED_ },       { FIXED_, VK_ },       { FIXED_, TILED_ },       { FIXED_, VK_, TILED_ },
-    { FIXED_, LOG_ }, { FIXED_, VK_, LOG_ }, { FIXED_, TILED_, LOG_ }, { FIXED_, VK_, TILED_, LOG_ },
+    { FIXED_ },
+    { FIXED_, VK_ },
+    { FIXED_, TILED_ },
+    { FIXED_, VK_, TILED_ },
+    { FIXED_, LOG_ },
+    { FIXED_, VK_, LOG_ },
+    { FIXED_, TILED_, LOG_ },
+    { FIXED_, VK_, TILED_, LOG_ },
+    { FIXED_, NORM_ },
+    { FIXED_, VK_, NORM_ },
+    { FIXED_, TILED_, NORM_ },
+    { FIXED_, VK_, TILED_, NORM_ },
+    { FIXED_, LOG_, NORM_ },
+    { FIXED_, VK_, LOG_, NORM_ },
+    { FIXED_, TILED_, LOG_, NORM_ },
+    { FIXED_, VK_, TILED_, LOG_, NORM_ },
 };
 static const char *const column_options[4][MAX_OPTIONS] = {
     { FIXED_, "-DGDN_BA_TC_COLUMNS=32" },
@@ -38,7 +53,8 @@ static const char *const column_options[4][MAX_OPTIONS] = {
 };
 
 static uint32_t forms_of(uint32_t module) {
-    return modules[module].forms == GPU_RULE ? (uint32_t)GPU_FORMS : modules[module].forms == GPU_COLUMNS ? 4 : 1;
+    static const uint32_t n[] = { [GPU_PLAIN] = 1, [GPU_RULE] = 8, [GPU_STEP] = GPU_FORMS, [GPU_COLUMNS] = 4 };
+    return n[modules[module].forms];
 }
 static bool in_advance(uint32_t module) {
     return modules[module].forms != GPU_COLUMNS;

@@ -47,6 +47,18 @@ static gdn_status bind_ba(gdn_plan *p, gdn_text *err) {
     return GDN_OK;
 }
 
+static gdn_status bind(gdn_plan *p, gdn_text *err) {
+    switch (p->op->op) {
+    case GDN_OP_BA_GATES: return bind_ba(p, err);
+    case GDN_OP_PREFILL: return gpu_bind_prefill(p, err);
+    case GDN_OP_DECODE:
+    case GDN_OP_VERIFY:
+    case GDN_OP_VERIFY_WOA:
+    case GDN_OP_FOLD: return gpu_bind_step(p, err);
+    default: return GDN_OK;
+    }
+}
+
 gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan **out, gdn_text *err) {
     if (!out) return gdn__fail(err, GDN_E_ARG, "plan: out is NULL");
     *out = NULL;
@@ -63,7 +75,7 @@ gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan
     p->op = gdn__op_find(p->shape.base.op);
     memcpy(p->entry, ctx->entry, sizeof p->entry);
     p->present = gpu_present(ctx);
-    if ((st = bind_ba(p, err)) || (p->op->op == GDN_OP_PREFILL && (st = gpu_bind_prefill(p, err)))) goto fail;
+    if ((st = bind(p, err))) goto fail;
     const gpu_facts facts = { &ctx->levers, p->present, ctx->device.sm_count };
     gpu_decision d;
     gpu_decide(&facts, &p->shape, NULL, &d);

@@ -12,9 +12,10 @@ extern const char *const gdn__embedded_sources_names[], *const gdn__embedded_sou
  * on any other device. forms: which builds of the source there are, one at a time loaded by the plan that needs it.
  *   PLAIN    one
  *   RULE     one for each combination of GPU_RULE_*; form 0, without any, is loaded with the plain ones
+ *   STEP     the same with GPU_STEP_L2NORM
  *   COLUMNS  -DGDN_BA_TC_COLUMNS=32 (form 0), 64, 96, 128; none is loaded in advance */
-enum { GPU_PLAIN, GPU_RULE, GPU_COLUMNS, GPU_FORMS = 8 };
-enum { GPU_RULE_VK = 1, GPU_RULE_TILED = 2, GPU_RULE_LOG = 4 };
+enum { GPU_PLAIN, GPU_RULE, GPU_STEP, GPU_COLUMNS, GPU_FORMS = 16 };
+enum { GPU_RULE_VK = 1, GPU_RULE_TILED = 2, GPU_RULE_LOG = 4, GPU_STEP_L2NORM = 8 };
 #define GPU_MODULE_MAP(X)                                           \
     X(SSM_PREPROCESS, "ssm_preprocess.cu", 0, PLAIN)                \
     X(CAUSAL_CONV1D, "causal_conv1d.cu", 0, PLAIN)                  \
@@ -23,6 +24,12 @@ enum { GPU_RULE_VK = 1, GPU_RULE_TILED = 2, GPU_RULE_LOG = 4 };
     X(PREPARE, "gdn_rule_prepare.cu", 0, PLAIN)                     \
     X(FLA, "gated_delta_rule_fla.cu", 0, RULE)                      \
     X(RECURRENT, "gated_delta_rule_recurrent.cu", 0, RULE)          \
+    X(DECODE, "gated_delta_rule_decode.cu", 0, STEP)                \
+    X(WY, "gated_delta_rule_wy.cu", 0, STEP)                        \
+    X(WY3, "gated_delta_rule_wy3.cu", 0, STEP)                      \
+    X(WY4, "gated_delta_rule_wy4.cu", 0, STEP)                      \
+    X(WYN, "gated_delta_rule_wyn.cu", 0, STEP)                      \
+    X(WY4_WOA, "gated_delta_rule_wy4_woa.cu", 0, STEP)              \
     X(CHUNK_TC, "gated_delta_rule_chunk_tc.cu", "sm_90a", RULE)     \
     X(FLA_HOPPER, "gated_delta_rule_fla_hopper.cu", "sm_90a", RULE) \
     X(SSM_BA_GATES_HOPPER, "ssm_ba_gates_hopper.cu", 0, PLAIN)      \
@@ -51,6 +58,15 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
     X(FWD_O, FLA, PREFILL, "gated_delta_rule_chunk_fwd_o")                          \
     X(FWD_O_MMA8, FLA, PREFILL, "gated_delta_rule_chunk_fwd_o_mma8")                \
     X(RECURRENT, RECURRENT, PREFILL, "gated_delta_rule_recurrent_prefill")          \
+    X(DECODE, DECODE, DECODE, "gated_delta_rule_decode")                            \
+    X(DECODE_SPLIT, DECODE, DECODE, "gated_delta_rule_decode_split")                \
+    X(WY2, WY, VERIFY, "gated_delta_rule_wy2")                                      \
+    X(WY3, WY3, VERIFY, "gated_delta_rule_wy3")                                     \
+    X(WY4, WY4, VERIFY, "gated_delta_rule_wy4")                                     \
+    X(WYN, WYN, VERIFY, "gated_delta_rule_wyn")                                     \
+    X(WOA, WY4_WOA, VERIFY_WOA, "gated_delta_rule_wy4_woa")                         \
+    X(FOLD, WY4_WOA, FOLD, "gated_delta_rule_wy4_fold")                             \
+    X(FLAG_CLEAR, WY4_WOA, FLAG_CLEAR, "gated_delta_rule_wy4_flag_clear")           \
     X(TCFUSE, CHUNK_TC, PREFILL, "gated_delta_rule_chunk_delta_h_tcfuse")           \
     X(TCFUSE_X2, CHUNK_TC, PREFILL, "gated_delta_rule_chunk_delta_h_tcfuse_x2")     \
     X(WU_HOPPER, FLA_HOPPER, PREFILL, "gated_delta_rule_recompute_wu_hopper")       \
@@ -71,9 +87,10 @@ typedef struct gpu_target {
 extern const gpu_target gdn__gpu_target;
 
 /* gb10's modules; hopper inherits all of them. */
-#define GPU_GB10_MODULES                                                                                                  \
-    ((1u << GPU_M_SSM_PREPROCESS) | (1u << GPU_M_CAUSAL_CONV1D) | (1u << GPU_M_GATED_RMSNORM) | (1u << GPU_M_GDN_STATE) | \
-     (1u << GPU_M_PREPARE) | (1u << GPU_M_FLA) | (1u << GPU_M_RECURRENT))
+#define GPU_GB10_MODULES                                                                                                                 \
+    ((1u << GPU_M_SSM_PREPROCESS) | (1u << GPU_M_CAUSAL_CONV1D) | (1u << GPU_M_GATED_RMSNORM) | (1u << GPU_M_GDN_STATE) |                \
+     (1u << GPU_M_PREPARE) | (1u << GPU_M_FLA) | (1u << GPU_M_RECURRENT) | (1u << GPU_M_DECODE) | (1u << GPU_M_WY) | (1u << GPU_M_WY3) | \
+     (1u << GPU_M_WY4) | (1u << GPU_M_WYN) | (1u << GPU_M_WY4_WOA))
 #define GPU_HOPPER_MODULES                                                                                           \
     (GPU_GB10_MODULES | (1u << GPU_M_SSM_BA_GATES_HOPPER) | (1u << GPU_M_SSM_BA_GATES_TC) | (1u << GPU_M_CHUNK_TC) | \
      (1u << GPU_M_FLA_HOPPER))

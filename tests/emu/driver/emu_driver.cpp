@@ -17,10 +17,13 @@ listed::listed(const kernel *k, size_t n) {
 
 /* An image is "<arch> <source>", the source begins with its file's name in a comment. */
 static const kernel *find(const char *image, const char *entry) {
-    const char *name = std::strchr(image, ' ');
-    if (!name || std::strncmp(name, " /* ", 4) != 0) return nullptr;
-    for (const kernel &k : all())
-        if (!std::strcmp(k.name, entry) && !std::strncmp(name + 4, k.module, std::strlen(k.module))) return &k;
+    const char *name = std::strchr(image, ' '), *options = std::strstr(image, "\n/* options: ");
+    if (!name || !options || std::strncmp(name, " /* ", 4) != 0) return nullptr;
+    const int vk = std::strstr(options, "-DGDN_STATE_VK ") != nullptr, norm = std::strstr(options, "-DGDN_QK_L2NORM ") != nullptr;
+    for (const kernel &k : all()) {
+        if (std::strcmp(k.name, entry) != 0 || std::strncmp(name + 4, k.module, std::strlen(k.module)) != 0) continue;
+        if ((k.vk < 0 || k.vk == vk) && (k.norm < 0 || k.norm == norm)) return &k;
+    }
     return nullptr;
 }
 } // namespace emu_driver

@@ -19,6 +19,7 @@ struct kernel {
     const char *module, *name;
     void (*run)(void **params);
     std::vector<unsigned> sizes; /* of the parameters */
+    int vk = -1, norm = -1;      /* the only form that it is for; -1: any */
 };
 struct listed {
     listed(const kernel *k, size_t n);
@@ -35,7 +36,19 @@ template <class... A> std::vector<unsigned> sizes_of(void (*)(A...)) {
 }
 } // namespace emu_driver
 
-#define GDN_IS_VK     emu_driver::is_vk
+/* Layout and normalisation change whole types in decode and verify: kernels_step.cpp is compiled once for each of the four. */
+#ifdef EMU_FORM_VK
+#define GDN_IS_VK   (EMU_FORM_VK != 0)
+#define GDN_LINKAGE static
+#if EMU_FORM_VK
+#define GDN_STATE_VK
+#endif
+#if EMU_FORM_NORM
+#define GDN_QK_L2NORM
+#endif
+#else
+#define GDN_IS_VK emu_driver::is_vk
+#endif
 #define GDN_IS_TILED  emu_driver::is_tiled
 #define GDN_IS_LOG    emu_driver::is_log
 #define EMU_RUN(name) [](void **p) { emu_driver::call(name, p); }
@@ -43,4 +56,7 @@ template <class... A> std::vector<unsigned> sizes_of(void (*)(A...)) {
 #define EMU_KERNEL(module, name) \
     { module, #name, EMU_RUN(name), emu_driver::sizes_of(name) }
 #define EMU_BOTH(module, name) EMU_KERNEL(module, name), EMU_KERNEL(module, name##_ext)
-#define EMU_MODULE(list)       static const emu_driver::listed list##_listed(list, sizeof list / sizeof *list)
+#define EMU_STEP(module, name) \
+    { module, #name, EMU_RUN(name), emu_driver::sizes_of(name), EMU_FORM_VK, EMU_FORM_NORM }
+#define EMU_STEPS(module, name) EMU_STEP(module, name), EMU_STEP(module, name##_ext)
+#define EMU_MODULE(list)        static const emu_driver::listed list##_listed(list, sizeof list / sizeof *list)

@@ -1,0 +1,266 @@
+/* gpu_step.c - decode, verify, write-on-accept verify, fold and flag clear:
+ * which entry, and the arguments of its one launch. Pools and separate output
+ * states are found by the kernels from slots, so nothing runs in front of them
+ * but int64 offsets. */
+#include "gpu_rule.h"
+
+enum { GRID_Y = 65535, STEP_BLOCK = 128 };
+
+static bool present(const gpu_facts *f, uint32_t entry) {
+    return gpu_has(f->present, entry);
+}
+
+uint32_t gpu_step_form(const gdn_rule_shape *s) {
+    return gpu_rule_form(s) | (s->base.flags & GDN_QK_L2NORM ? (uint32_t)GPU_STEP_L2NORM : 0u);
+}
+
+/* A head in four blocks while whole heads leave the device half empty. */
+static uint32_t decode_entry(const gpu_facts *f, const gdn_rule_shape *s, uint32_t batch) {
+    const uint64_t blocks = (uint64_t)s->nv * batch;
+    const uint32_t sm = f->sm_count ? f->sm_count : 132;
+    return s->k_dim == 128 && blocks < 3ull * sm && present(f, GPU_E_DECODE_SPLIT) ? GPU_E_DECODE_SPLIT : GPU_E_DECODE;
+}
+static uint32_t verify_entry(uint32_t rows) {
+    return rows == 2 ? GPU_E_WY2 : rows == 3 ? GPU_E_WY3 : rows == 4 ? GPU_E_WY4 : GPU_E_WYN;
+}
+
+static void decide_woa(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d) {
+    const gdn__levers *lv = f->levers;
+    const uint32_t rows = u32 ? u32[GDN_VERIFY_WOA_U_ROWS] : s->max_rows, batch = u32 ? u32[GDN_VERIFY_WOA_U_BATCH] : s->max_batch;
+    const uint32_t guard = gdn__woa_pick(lv->woa, present(f, GPU_E_WOA), s, rows, batch);
+    d->route.lever = "gdn_woa";
+    d->route.lever_where = lv->woa_where;
+    d->route.lever_source = lv->woa_source;
+    if (guard < GDN_WOA_TAKEN) {
+        d->guard = GDN__G_WOA + guard;
+        gpu_refuse(d, gdn__woa_guard_text(guard));
+        return;
+    }
+    gpu_take(d, GPU_E_WOA, s->nv, batch, STEP_BLOCK, s->k_dim * s->v_dim * 4);
+}
+
+void gpu_decide_step(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d) {
+    const uint32_t op = s->base.op;
+    const uint32_t rows = op == GDN_OP_VERIFY ? u32 ? u32[GDN_VERIFY_U_ROWS] : s->max_rows
+                          : op == GDN_OP_FOLD ? u32 ? u32[GDN_FOLD_U_K_ROWS] : s->max_rows
+                                              : 1;
+    const uint32_t batch = !u32                  ? s->max_batch
+                           : op == GDN_OP_DECODE ? u32[GDN_DECODE_U_BATCH]
+                           : op == GDN_OP_VERIFY ? u32[GDN_VERIFY_U_BATCH]
+                                                 : u32[1];
+    gpu_workspace w;
+    gpu_rule_workspace(s, &w);
+    d->route.workspace_bytes = w.total;
+    if (op == GDN_OP_VERIFY_WOA) {
+        decide_woa(f, s, u32, d);
+    } else {
+        const uint32_t guard = gdn__rule_pick(s, rows);
+        if (guard < GDN__RULE_TAKEN) {
+            d->guard = GDN__G_RULE + guard;
+            gpu_refuse(d, gdn__rule_guard_text(guard));
+            return;
+        }
+        const uint32_t entry = op == GDN_OP_DECODE ? decode_entry(f, s, batch) : op == GDN_OP_VERIFY ? verify_entry(rows) : GPU_E_FOLD;
+        gpu_take(d, entry, entry == GPU_E_DECODE_SPLIT ? 4 * s->nv : s->nv, batch, STEP_BLOCK, 0);
+    }
+    if (d->status == GDN_OK && (batch > GRID_Y || s->nv > (1u << 28))) gpu_refuse(d, "more than 65535 sequences in a launch");
+}
+
+gdn_status gpu_bind_step(gdn_plan *p, gdn_text *err) {
+    static const uint32_t decode[] = { GPU_E_DECODE, GPU_E_DECODE_SPLIT }, verify[] = { GPU_E_WY2, GPU_E_WY3, GPU_E_WY4, GPU_E_WYN };
+    static const uint32_t woa[] = { GPU_E_WOA }, fold[] = { GPU_E_FOLD };
+    const gdn_rule_shape *s = &p->shape.rule;
+    const uint32_t op = s->base.op;
+    const uint32_t *const list = op == GDN_OP_DECODE ? decode : op == GDN_OP_VERIFY ? verify : op == GDN_OP_FOLD ? fold : woa;
+    const uint32_t n = op == GDN_OP_DECODE ? 2 : op == GDN_OP_VERIFY ? 4 : 1;
+    if (s->state_type != GDN_F32 || (op == GDN_OP_VERIFY_WOA && !p->ctx->levers.woa)) return GDN_OK; /* the decision says why */
+    for (uint32_t i = 0; i < n; i++) {
+        if (!gpu_has(p->present, list[i])) continue;
+        /* A verify's plan needs the entries of its number of rows; with fewer rows
+         * in a launch, those of that number. */
+        const gdn_status st = gpu_bind_rule(p, list[i], gpu_step_form(s), list[i] == GPU_E_WOA ? s->k_dim * s->v_dim * 4 : 0, err);
+        if (st) return st;
+    }
+    return GDN_OK;
+}
+
+/* ---- launches ---- */
+static const gpu_rule_order orders[] = {
+    [GDN_OP_DECODE] = { .query = GDN_DECODE_P_QUERY,
+                        .key = GDN_DECODE_P_KEY,
+                        .value = GDN_DECODE_P_VALUE,
+                        .output = GDN_DECODE_P_OUTPUT,
+                        .state = GDN_DECODE_P_STATE,
+                        .state_out = GDN_DECODE_P_STATE_OUT,
+                        .in_slots = GDN_DECODE_P_IN_SLOTS,
+                        .out_slots = GDN_DECODE_P_OUT_SLOTS,
+                        .fresh = GDN_DECODE_P_FRESH,
+                        .ckpt = -1,
+                        .cu = -1,
+                        .workspace = GDN_DECODE_P_WORKSPACE,
+                        .gate = GDN_DECODE_P_GATE,
+                        .beta = GDN_DECODE_P_BETA,
+                        .hi = -1 },
+    [GDN_OP_VERIFY] = { .query = GDN_VERIFY_P_QUERY,
+                        .key = GDN_VERIFY_P_KEY,
+                        .value = GDN_VERIFY_P_VALUE,
+                        .output = GDN_VERIFY_P_OUTPUT,
+                        .state = GDN_VERIFY_P_STATE,
+                        .state_out = GDN_VERIFY_P_STATE_OUT,
+                        .in_slots = GDN_VERIFY_P_IN_SLOTS,
+                        .out_slots = GDN_VERIFY_P_OUT_SLOTS,
+                        .fresh = GDN_VERIFY_P_FRESH,
+                        .ckpt = -1,
+                        .cu = GDN_VERIFY_P_CU_ROWS,
+                        .workspace = GDN_VERIFY_P_WORKSPACE,
+                        .gate = GDN_VERIFY_P_GATE,
+                        .beta = GDN_VERIFY_P_BETA,
+                        .hi = GDN_VERIFY_P_HI },
+    [GDN_OP_VERIFY_WOA] = { .query = GDN_VERIFY_WOA_P_QUERY,
+                            .key = GDN_VERIFY_WOA_P_KEY,
+                            .value = GDN_VERIFY_WOA_P_VALUE,
+                            .output = GDN_VERIFY_WOA_P_OUTPUT,
+                            .state = GDN_VERIFY_WOA_P_STATE,
+                            .state_out = -1,
+                            .in_slots = GDN_VERIFY_WOA_P_IN_SLOTS,
+                            .out_slots = -1,
+                            .fresh = GDN_VERIFY_WOA_P_FRESH,
+                            .ckpt = -1,
+                            .cu = -1,
+                            .workspace = GDN_VERIFY_WOA_P_WORKSPACE,
+                            .gate = GDN_VERIFY_WOA_P_GATE,
+                            .beta = GDN_VERIFY_WOA_P_BETA,
+                            .hi = -1 },
+    [GDN_OP_FOLD] = { .query = -1,
+                      .key = -1,
+                      .value = -1,
+                      .output = -1,
+                      .state = GDN_FOLD_P_STATE,
+                      .state_out = -1,
+                      .in_slots = GDN_FOLD_P_IN_SLOTS,
+                      .out_slots = -1,
+                      .fresh = GDN_FOLD_P_FRESH,
+                      .ckpt = -1,
+                      .cu = GDN_FOLD_P_CU_ROWS,
+                      .workspace = -1,
+                      .gate = -1,
+                      .beta = -1,
+                      .hi = GDN_FOLD_P_HI },
+};
+
+/* One launch: its arguments in the kernel's order. */
+typedef struct step_call {
+    const gdn_plan *p;
+    const gdn__call *c;
+    const gpu_rule_order *o;
+    gpu_workspace w;
+    gpu_rule_io io;
+    uint32_t batch, rows;
+} step_call;
+
+static uint64_t at(const step_call *k, int32_t index) {
+    return index < 0 ? 0 : k->c->ptr[index];
+}
+
+/* What every `_ext` entry of these operations appends first (GDN_STEP_EXT_ARGS
+ * in gdn_rule.cuh). */
+static void ext_args(const step_call *k, gpu_args *a) {
+    const gdn_rule_shape *s = &k->p->shape.rule;
+    const bool table = s->state_addr == GDN_STATE_TABLE;
+    const uint64_t state = at(k, k->o->state), out = at(k, k->o->state_out), in = at(k, k->o->in_slots), to = at(k, k->o->out_slots);
+    const uint64_t tables[] = { table ? state : 0, table ? out ? out : state : 0, k->io.fresh };
+    const uint64_t slots[] = { in, to ? to : in };
+    gpu_arg_list(a, tables, 3, NULL, 0);
+    gpu_arg_f32(a, k->io.scale);
+    gpu_arg_list(a, slots, 2, NULL, 0);
+    gpu_arg_u64(a, table ? 0 : s->state_stride);
+    gpu_arg_u64(a, out ? out : state);
+}
+
+static void decode_args(const step_call *k, gpu_args *a) {
+    const gdn_rule_shape *s = &k->p->shape.rule;
+    const uint64_t ptrs[] = { at(k, k->o->state), k->io.query,       k->io.key,          at(k, k->o->value),
+                              at(k, k->o->gate),  at(k, k->o->beta), at(k, k->o->output) };
+    const uint32_t sizes[] = { k->batch, s->nk, s->nv, s->k_dim, s->v_dim, k->io.qk_stride, s->v_stride, s->gb_stride, 0 };
+    gpu_arg_list(a, ptrs, 7, sizes, 9);
+    if (k->io.ext) ext_args(k, a);
+}
+
+/* Where the state after row t goes: a table of addresses, or states hi_capacity
+ * apart from sequence to sequence. */
+static void verify_args(const step_call *k, uint32_t entry, gpu_args *a) {
+    const gdn_rule_shape *s = &k->p->shape.rule;
+    const bool table = s->state_addr == GDN_STATE_TABLE;
+    const uint64_t hi = at(k, k->o->hi), one = (uint64_t)s->nv * s->k_dim * s->v_dim * 4;
+    const uint64_t ptrs[] = { at(k, k->o->state), k->io.query,       k->io.key,          at(k, k->o->value),
+                              at(k, k->o->gate),  at(k, k->o->beta), at(k, k->o->output) };
+    gpu_arg_list(a, ptrs, 7, NULL, 0);
+    if (entry == GPU_E_WYN) {
+        const uint32_t rows[] = { s->slab_entries, k->rows };
+        gpu_arg_list(a, &hi, 1, rows, 2);
+    } else {
+        const uint64_t step = table ? 8ull * s->slab_entries : one;
+        for (uint32_t t = 0; t + 1 < k->rows; t++) gpu_arg_u64(a, hi ? hi + t * step : 0);
+    }
+    const uint32_t sizes[] = { k->batch, s->nk, s->nv, s->k_dim, s->v_dim, k->io.qk_stride, s->v_stride, s->gb_stride, table };
+    gpu_arg_list(a, NULL, 0, sizes, 9);
+    if (!k->io.ext) return;
+    ext_args(k, a);
+    gpu_arg_u64(a, k->io.cu);
+    gpu_arg_u32(a, s->hi_capacity);
+    gpu_arg_u64(a, 0); /* seq_ids */
+    gpu_arg_u64(a, 0); /* record  */
+}
+
+static void woa_args(const step_call *k, gpu_args *a) {
+    const gdn_rule_shape *s = &k->p->shape.rule;
+    const uint64_t ptrs[] = { at(k, k->o->state), k->io.query,       k->io.key,           at(k, k->o->value),
+                              at(k, k->o->gate),  at(k, k->o->beta), at(k, k->o->output), k->c->ptr[GDN_VERIFY_WOA_P_STASH] };
+    const uint32_t sizes[] = { k->batch,    s->nk,        s->nv,
+                               s->k_dim,    s->v_dim,     k->io.qk_stride,
+                               s->v_stride, s->gb_stride, (uint32_t)s->stash_stride };
+    gpu_arg_list(a, ptrs, 8, sizes, 9);
+    gpu_arg_u64(a, k->c->ptr[GDN_VERIFY_WOA_P_FLAG]);
+    if (k->io.ext) ext_args(k, a);
+}
+
+static void fold_args(const step_call *k, gpu_args *a) {
+    const gdn_rule_shape *s = &k->p->shape.rule;
+    const bool table = s->state_addr == GDN_STATE_TABLE;
+    const uint64_t ptrs[] = { at(k, k->o->state), k->c->ptr[GDN_FOLD_P_STASH], k->c->ptr[GDN_FOLD_P_NA], k->c->ptr[GDN_FOLD_P_HI] };
+    const uint32_t sizes[] = { k->rows, k->batch, s->nk, s->nv, s->k_dim, s->v_dim, (uint32_t)s->stash_stride };
+    gpu_arg_list(a, ptrs, 4, &s->slab_entries, 1);
+    gpu_arg_u64(a, k->c->ptr[GDN_FOLD_P_FLAG]);
+    gpu_arg_list(a, NULL, 0, sizes, 7);
+    if (!k->io.ext) return;
+    const uint32_t tail[] = { table, s->hi_capacity };
+    ext_args(k, a);
+    gpu_arg_u64(a, k->io.cu);
+    gpu_arg_list(a, NULL, 0, tail, 2);
+}
+
+gdn_status gpu_launch_step(const gdn_plan *p, gdn__call *c, const gpu_decision *d, void *stream, gdn_text *err) {
+    const gdn_rule_shape *s = &p->shape.rule;
+    const uint32_t op = s->base.op;
+    step_call k = { .p = p, .c = c, .o = &orders[op], .batch = d->dims.grid[1] };
+    k.rows = op == GDN_OP_VERIFY ? c->u32[GDN_VERIFY_U_ROWS] : op == GDN_OP_FOLD ? c->u32[GDN_FOLD_U_K_ROWS] : 1;
+    gpu_rule_workspace(s, &k.w);
+    if (op == GDN_OP_VERIFY_WOA && !(c->ptr[GDN_VERIFY_WOA_P_STATE] && c->ptr[GDN_VERIFY_WOA_P_STASH] && c->ptr[GDN_VERIFY_WOA_P_FLAG]))
+        return gdn__fail(err, GDN_E_ARG, "%s", GDN_WOA_NULL_TEXT);
+    if (s->stash_stride > UINT32_MAX) return gdn__fail(err, GDN_E_ARG, "%s: stash_stride is above 2^32 - 1", gdn__op_name(op));
+    gdn_status st = gpu_rule_check(p, c, k.o, true, k.w.total, err);
+    if (!st) st = gpu_rule_offsets(p, c, k.o, &k.w, k.batch, stream, &k.io, err);
+    if (st) return st;
+    /* The core's forms: decode and verify on states of one launch in place;
+     * write-on-accept and fold on a table. */
+    const bool table = s->state_addr == GDN_STATE_TABLE, deferred = op == GDN_OP_VERIFY_WOA || op == GDN_OP_FOLD;
+    k.io.ext = k.io.ext || s->offsets || table != deferred || s->state_addr == GDN_STATE_POOL;
+    gpu_args a = { .n = 0 };
+    switch (op) {
+    case GDN_OP_DECODE: decode_args(&k, &a); break;
+    case GDN_OP_VERIFY: verify_args(&k, d->entry, &a); break;
+    case GDN_OP_VERIFY_WOA: woa_args(&k, &a); break;
+    default: fold_args(&k, &a); break;
+    }
+    return gpu_start(p, d->entry, k.io.ext, &d->dims, stream, &a, err);
+}

@@ -1,0 +1,32 @@
+/* kernels_step.cpp - decode, verify and fold for the emulated device, in one of four forms (EMU_FORM_VK, EMU_FORM_NORM). Entries are
+ * static, and classes that are others in another form have the form in their names: all four are in one library. */
+#include "emu_driver.hpp"
+
+#define EMU_NAMED_(name, vk, norm) name##_##vk##norm
+#define EMU_NAMED(name, vk, norm)  EMU_NAMED_(name, vk, norm)
+#define EMU_OF_FORM(name)          EMU_NAMED(name, EMU_FORM_VK, EMU_FORM_NORM)
+#define gdn_state                  EMU_OF_FORM(gdn_state)
+#define gdn_state_smem             EMU_OF_FORM(gdn_state_smem)
+#define gdn_step_smem              EMU_OF_FORM(gdn_step_smem)
+#define gdn_split_smem             EMU_OF_FORM(gdn_split_smem)
+#define gdn_split_state            EMU_OF_FORM(gdn_split_state)
+
+#include "gated_delta_rule_decode.cu"
+#include "gated_delta_rule_wy.cu"
+#include "gated_delta_rule_wy3.cu"
+#include "gated_delta_rule_wy4.cu"
+#include "gated_delta_rule_wy4_woa.cu"
+#include "gated_delta_rule_wyn.cu"
+
+static const emu_driver::kernel step[] = {
+    EMU_STEPS("gated_delta_rule_decode.cu", gated_delta_rule_decode),
+    EMU_STEPS("gated_delta_rule_decode.cu", gated_delta_rule_decode_split),
+    EMU_STEPS("gated_delta_rule_wy.cu", gated_delta_rule_wy2),
+    EMU_STEPS("gated_delta_rule_wy3.cu", gated_delta_rule_wy3),
+    EMU_STEPS("gated_delta_rule_wy4.cu", gated_delta_rule_wy4),
+    EMU_STEPS("gated_delta_rule_wyn.cu", gated_delta_rule_wyn),
+    EMU_STEPS("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_woa),
+    EMU_STEPS("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_fold),
+    EMU_STEP("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_flag_clear),
+};
+EMU_MODULE(step);
