@@ -11,7 +11,7 @@
  *     S^T  = e^gc_last S^T + (e^(gc_last - gc) uc)^T K
  *     O^T  = scale e^gc (S^T Q^T) + uc^T P^T     with the S of the chunk's begin
  *
- * Warps 0..3 compute. Warp 4 brings tiles by bulk copies, warp 5 the rows of V by cp.async (those past the end are zeros), warps 6 and 7
+ * Warps 0..3 compute. Warp 4 brings tiles by bulk copies, warp 5 the rows of V, warps 6 and 7
  * carry finished outputs away. All meet at mbarriers: full[s] (stage s of a chunk is there, and the output buffer that the chunk will use
  * has been emptied), empty[s], done[i] (output buffer i is complete).
  *
@@ -82,55 +82,54 @@ GDN_DEVICE void bring_tiles(const fwd_args &o, const fwd_place &at) {
     }
 }
 
-/* ---- warp 5: a chunk's rows are announced when the next chunk's are on their way ---- */
+/* ---- warp 5: rows of V go through registers, a chunk ahead; those past the end are zeros ---- */
 GDN_DEVICE void bring_values(const fwd_args &o, const fwd_place &at) {
     const uint32_t lane = gdn_lane(), row0 = lane / 8, unit = lane % 8;
+    const uint32_t even = place(row0, unit * 8), odd = place(row0 + 4, unit * 8);
+    const uint64_t step = (uint64_t)4 * o.v_stride;
     const gdn_bf16 *from = o.value + (at.token + row0) * o.v_stride + at.head * DIM + at.column + unit * 8;
+    uint4 x[CHUNK / 4];
     ring r;
-    uint32_t before = 0;
-    for (uint32_t c = 0; c < at.chunks; c++) {
+    GDN_NO_UNROLL
+    for (uint32_t c = 0; c < at.chunks; c++, r.next()) {
+        const uint32_t first = c * CHUNK + row0, left = first < at.rows ? at.rows - first : 0;
+        GDN_UNROLL
+        for (uint32_t i = 0; i < CHUNK / 4; i++, from += step) {
+            x[i] = uint4 { 0, 0, 0, 0 };
+            if (4 * i < left) x[i] = gdn_ld16_once(from);
+        }
         unsigned char *const to = at.smem + r.stage * STAGE + FWD_V;
         gdn_mbar_wait(at.bars->empty[r.stage], r.parity ^ 1);
         GDN_UNROLL
-        for (uint32_t i = 0; i < CHUNK / 4; i++) {
-            const bool there = c * CHUNK + row0 + 4 * i < at.rows;
-            gdn_cp_async16(to + place(row0 + 4 * i, unit * 8), there ? from + (uint64_t)(c * CHUNK + 4 * i) * o.v_stride : o.value,
-                           there ? 16 : 0);
-        }
-        gdn_cp_async_commit();
-        if (c > 0) {
-            gdn_cp_async_wait<1>();
-            gdn_sync_warp();
-            if (lane == 0) gdn_mbar_arrive(at.bars->full[before]);
-        }
-        before = r.stage;
-        r.next();
+        for (uint32_t i = 0; i < CHUNK / 4; i++) gdn_st16(to + (i % 2 ? odd : even) + i / 2 * 1024, x[i]);
+        gdn_sync_warp();
+        if (lane == 0) gdn_mbar_arrive(at.bars->full[r.stage]);
     }
-    gdn_cp_async_wait<0>();
-    gdn_sync_warp();
-    if (lane == 0) gdn_mbar_arrive(at.bars->full[before]);
 }
 
 /* ---- warps 6 and 7 ---- */
 GDN_DEVICE void take_outputs(const fwd_args &o, const fwd_place &at) {
     const uint32_t lane = gdn_lane(), thread = threadIdx.x % 64, row0 = thread / 8, unit = thread % 8;
-    gdn_bf16 *const to = o.output + ((at.token + row0) * o.nv + at.head) * DIM + at.column + unit * 8;
+    const uint64_t step = (uint64_t)8 * o.nv * DIM;
+    const unsigned char *const buffers = at.smem + FWD_O + place(row0, unit * 8);
+    gdn_bf16 *to = o.output + ((at.token + row0) * o.nv + at.head) * DIM + at.column + unit * 8;
     for (uint32_t c = 0; c < 2 && c < at.chunks; c++)
         if (lane == 0) gdn_mbar_arrive(at.bars->full[c]); /* both buffers are empty */
-    ring r;
+    ring r;                                               /* of chunk c + 2 */
     r.next();
+    GDN_NO_UNROLL
     for (uint32_t c = 0; c < at.chunks; c++) {
-        const unsigned char *const from = at.smem + FWD_O + c % 2 * PANEL + place(row0, unit * 8);
+        const uint32_t first = c * CHUNK + row0, left = first < at.rows ? at.rows - first : 0;
         uint4 x[CHUNK / 8];
-        r.next(); /* the stage of chunk c + 2 */
+        r.next();
         gdn_mbar_wait(at.bars->done[c % 2], c / 2 & 1);
         GDN_UNROLL
-        for (uint32_t i = 0; i < CHUNK / 8; i++) x[i] = gdn_ld16(from + i * 1024);
+        for (uint32_t i = 0; i < CHUNK / 8; i++) x[i] = gdn_ld16(buffers + c % 2 * PANEL + i * 1024);
         gdn_sync_warp();
         if (lane == 0 && c + 2 < at.chunks) gdn_mbar_arrive(at.bars->full[r.stage]);
         GDN_UNROLL
-        for (uint32_t i = 0; i < CHUNK / 8; i++)
-            if (c * CHUNK + row0 + 8 * i < at.rows) gdn_st16(to + (uint64_t)(c * CHUNK + 8 * i) * o.nv * DIM, x[i]);
+        for (uint32_t i = 0; i < CHUNK / 8; i++, to += step)
+            if (8 * i < left) gdn_st16_stream(to, x[i]);
     }
 }
 

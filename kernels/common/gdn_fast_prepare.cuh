@@ -1,21 +1,25 @@
 /* gdn_fast_prepare.cuh - first kernel of the fast prefill: what a chunk needs of its own tokens alone. One block a (chunk, key head): two
- * warpgroups, K K^T with L and its inverse, and Q K^T with P. The value heads of the key head go one after another through two buffers:
- * T' where K was, P where Q was. */
+ * warpgroups, K K^T with L and its inverse, and Q K^T with P. The value heads of the key head go through two buffers each: T' where K was,
+ * two heads at a time, P where Q was, one after another.
+ *
+ * e^(gc_i - gc_l) for a row block and the columns in front of it is a product of two factors at most 1, with the last column of these
+ * between them: no overflow, and an underflow only where the value itself has one. Inside a diagonal block it is taken by itself. */
 #pragma once
 #include "gdn_fast_inverse.cuh"
 
 namespace gdn_fast {
 enum {
     PREPARE_THREADS = 256,
+    FACTORS = 3 * 64, /* a head: row blocks 1..3, [48 columns][16 rows] */
     PREPARE_L = 2 * TILE,
-    PREPARE_T = PREPARE_L + L_BYTES,
-    PREPARE_D = PREPARE_T + T_BYTES,
-    PREPARE_LOGS = PREPARE_D + D_BYTES,
-    PREPARE_SMEM = PREPARE_LOGS + 2 * MAX_RATIO * CHUNK * 4,
+    PREPARE_D = PREPARE_L + PAIR * L_BYTES,
+    PREPARE_LOGS = PREPARE_D + PAIR * D_FLOATS * 4,
+    PREPARE_FACTORS = PREPARE_LOGS + 2 * MAX_RATIO * CHUNK * 4,
+    PREPARE_SMEM = PREPARE_FACTORS + MAX_RATIO * FACTORS * 4,
     BAR_L = 1, /* named barriers of the two warpgroups */
     BAR_P = 2,
 };
-static_assert(PREPARE_SMEM == 58368, "the launcher's number");
+static_assert(PREPARE_SMEM == 67584, "the launcher's number");
 
 struct prepare_args {
     const gdn_bf16 *query, *key;
@@ -32,6 +36,7 @@ struct prepare_place {
     uint32_t chunk_row;
     unsigned char *smem;
     float *logs, *betas; /* [ratio][CHUNK]: gc in base 2, beta */
+    float *factors;      /* [ratio][FACTORS] */
 };
 GDN_DEVICE uint32_t value_head(uint32_t key_head, uint32_t i, uint32_t nk, uint32_t ratio) {
     return GDN_IS_TILED ? key_head + i * nk : key_head * ratio + i;
@@ -82,8 +87,18 @@ GDN_DEVICE void load_tokens(const prepare_args &o, const prepare_place &at, uint
         gdn_st16(to + i * 1024, uint4 { h[0], h[1], h[2], h[3] });
     }
 }
+GDN_DEVICE void make_factors(const prepare_place &at) {
+    for (uint32_t i = threadIdx.x; i < at.ratio * FACTORS; i += PREPARE_THREADS) {
+        const uint32_t first = (1 + i % FACTORS / 64) * 16, e = i % 64; /* the row block's first row */
+        const float *const gc = at.logs + i / FACTORS * CHUNK;
+        if (e >= 48)
+            at.factors[i] = gdn_exp2_fast(gc[first + e - 48] - gc[first - 1]);
+        else if (e < first)
+            at.factors[i] = gdn_exp2_fast(gc[first - 1] - gc[e]);
+    }
+}
 /* a = K K^T (group 0) or Q K^T, 64 x 64. */
-GDN_DEVICE void gram(float (&a)[32], const unsigned char *K, const unsigned char *A) {
+template <class F> GDN_DEVICE void gram(float (&a)[32], const unsigned char *K, const unsigned char *A, F meanwhile) {
     const gdn_tile_k rows = gdn_make_tile_k(A), columns = gdn_make_tile_k(K);
     gdn_wgmma_fence();
     GDN_UNROLL
@@ -92,6 +107,7 @@ GDN_DEVICE void gram(float (&a)[32], const unsigned char *K, const unsigned char
         gdn_wgmma_f16(a, gdn_move(rows, at), gdn_move(columns, at), j > 0);
     }
     gdn_wgmma_commit();
+    meanwhile();
     gdn_wgmma_wait<0>();
     gdn_pin(a);
 }
@@ -109,34 +125,49 @@ GDN_DEVICE void put_scalars(const prepare_place &at, const float *gc, const floa
         to[AT_ALL + at.thread - CHUNK] = gdn_exp2_fast(last);
     }
 }
-GDN_DEVICE void put_p(const prepare_place &at, const float (&a)[32], const float *gc, unsigned char *panel) {
+/* What a thread multiplies elements of its two rows by, left of the diagonal block: row factors, times the column's. */
+struct row_factors {
+    float r0, r1;
+    const float *columns;
+};
+GDN_DEVICE row_factors factors_of(const prepare_place &at, uint32_t head) {
+    if (at.warp == 0) return row_factors { 0, 0, nullptr };
+    const float *const f = at.factors + head * FACTORS + (at.warp - 1) * 64;
+    return row_factors { f[48 + at.lane / 4], f[48 + at.lane / 4 + 8], f + 2 * (at.lane % 4) };
+}
+GDN_DEVICE void put_p(const prepare_place &at, const float (&a)[32], uint32_t head, unsigned char *panel) {
     const uint32_t t = at.lane % 4, i0 = at.row, i1 = at.row + 8;
+    const float *const gc = at.logs + head * CHUNK;
     const float g0 = gc[i0], g1 = gc[i1];
+    const row_factors f = factors_of(at, head);
     GDN_UNROLL
-    for (uint32_t j = 0; j < 8; j++) {
-        const uint32_t l = 8 * j + 2 * t;
-        uint32_t p0 = 0, p1 = 0;
-        if (j < 2 * at.warp + 2) {
-            const float2 g = get_pair(gc + l);
-            float e00 = gdn_exp2_fast(g0 - g.x), e01 = gdn_exp2_fast(g0 - g.y), e10 = gdn_exp2_fast(g1 - g.x),
-                  e11 = gdn_exp2_fast(g1 - g.y);
-            if (j >= 2 * at.warp) { /* above the diagonal the exponent has no bound */
-                e00 = l <= i0 ? e00 : 0.0f;
-                e01 = l + 1 <= i0 ? e01 : 0.0f;
-                e10 = l <= i1 ? e10 : 0.0f;
-                e11 = l + 1 <= i1 ? e11 : 0.0f;
+    for (uint32_t m = 0; m < 4; m++) {
+        if (m > at.warp && head >= 2) break; /* the buffer's zeros are there */
+        GDN_UNROLL
+        for (uint32_t j = 2 * m; j < 2 * m + 2; j++) {
+            const uint32_t l = 8 * j + 2 * t;
+            uint32_t p0 = 0, p1 = 0;
+            if (m < at.warp) {
+                const float2 c = get_pair(f.columns + 8 * j);
+                p0 = gdn_pack_f16(a[4 * j] * f.r0 * c.x, a[4 * j + 1] * f.r0 * c.y);
+                p1 = gdn_pack_f16(a[4 * j + 2] * f.r1 * c.x, a[4 * j + 3] * f.r1 * c.y);
+            } else if (m == at.warp) { /* above the diagonal the exponent has no bound */
+                const float2 g = get_pair(gc + l);
+                const float e00 = l <= i0 ? gdn_exp2_fast(g0 - g.x) : 0.0f, e01 = l + 1 <= i0 ? gdn_exp2_fast(g0 - g.y) : 0.0f,
+                            e10 = l <= i1 ? gdn_exp2_fast(g1 - g.x) : 0.0f, e11 = l + 1 <= i1 ? gdn_exp2_fast(g1 - g.y) : 0.0f;
+                p0 = gdn_pack_f16(a[4 * j] * e00, a[4 * j + 1] * e01);
+                p1 = gdn_pack_f16(a[4 * j + 2] * e10, a[4 * j + 3] * e11);
             }
-            p0 = gdn_pack_f16(a[4 * j] * e00, a[4 * j + 1] * e01);
-            p1 = gdn_pack_f16(a[4 * j + 2] * e10, a[4 * j + 3] * e11);
+            unsigned char *const to = panel + place(i0, l);
+            put_pair(to, p0);
+            put_pair(to + 1024, p1); /* 8 rows further */
         }
-        unsigned char *const to = panel + place(i0, l);
-        put_pair(to, p0);
-        put_pair(to + 1024, p1); /* 8 rows further */
     }
 }
 GDN_DEVICE void make_p(const prepare_args &o, const prepare_place &at, float (&a)[32], float scale) {
     GDN_UNROLL
     for (uint32_t i = 0; i < 32; i++) a[i] *= scale;
+    GDN_NO_UNROLL
     for (uint32_t h = 0; h < at.ratio; h++) {
         const float *const gc = at.logs + h * CHUNK;
         const uint64_t to = (uint64_t)at.chunk_row * o.nv + value_head(blockIdx.x, h, o.nk, at.ratio);
@@ -146,7 +177,7 @@ GDN_DEVICE void make_p(const prepare_args &o, const prepare_place &at, float (&a
             gdn_bar_sync(BAR_P, 128);
         }
         put_scalars(at, gc, at.betas + h * CHUNK, scale, o.to.scalars + to * SCALARS);
-        put_p(at, a, gc, panel);
+        put_p(at, a, h, panel);
         gdn_fence_async();
         gdn_bar_sync(BAR_P, 128);
         if (at.thread == 0) {
@@ -158,49 +189,63 @@ GDN_DEVICE void make_p(const prepare_args &o, const prepare_place &at, float (&a
 }
 
 /* ---- L and T': warpgroup 0 ---- */
-GDN_DEVICE void put_l(const prepare_place &at, const inverse_smem &s, const float (&a)[32], const float *gc, const float *beta) {
+GDN_DEVICE void put_l(const prepare_place &at, unsigned char *L, float *diagonal, const float (&a)[32], uint32_t head) {
     const uint32_t g = at.lane / 4, t = at.lane % 4, i0 = at.row, i1 = at.row + 8;
-    const float g0 = gc[i0], g1 = gc[i1], b0 = beta[i0], b1 = beta[i1];
+    const float *const gc = at.logs + head * CHUNK;
+    const float g0 = gc[i0], g1 = gc[i1], b0 = at.betas[head * CHUNK + i0], b1 = at.betas[head * CHUNK + i1];
+    const row_factors f = factors_of(at, head);
+    const float r0 = f.r0 * b0, r1 = f.r1 * b1;
     GDN_UNROLL
-    for (uint32_t j = 0; j < 8; j++) {
-        const uint32_t l = 8 * j + 2 * t;
-        if (j >= 2 * at.warp + 2) continue;
-        const float2 gl = get_pair(gc + l);
-        const float l00 = a[4 * j] * (gdn_exp2_fast(fminf(g0 - gl.x, 0.0f)) * b0),
-                    l01 = a[4 * j + 1] * (gdn_exp2_fast(fminf(g0 - gl.y, 0.0f)) * b0),
-                    l10 = a[4 * j + 2] * (gdn_exp2_fast(fminf(g1 - gl.x, 0.0f)) * b1),
-                    l11 = a[4 * j + 3] * (gdn_exp2_fast(fminf(g1 - gl.y, 0.0f)) * b1);
-        if (j >= 2 * at.warp) { /* by columns; what is not below the diagonal is never looked at */
-            float *const d = s.diagonal + (l - 16 * at.warp) * D_ROW + g;
-            d[0] = l00, d[D_ROW] = l01, d[8] = l10, d[D_ROW + 8] = l11;
-        } else {
-            put_pair(s.L + i0 * L_ROW + l * 2, gdn_pack_f16(l00, l01));
-            put_pair(s.L + i1 * L_ROW + l * 2, gdn_pack_f16(l10, l11));
+    for (uint32_t m = 0; m < 4; m++) {
+        if (m > at.warp) break;
+        GDN_UNROLL
+        for (uint32_t j = 2 * m; j < 2 * m + 2; j++) {
+            const uint32_t l = 8 * j + 2 * t;
+            if (m < at.warp) {
+                const float2 c = get_pair(f.columns + 8 * j);
+                put_pair(L + i0 * L_ROW + l * 2, gdn_pack_f16(a[4 * j] * r0 * c.x, a[4 * j + 1] * r0 * c.y));
+                put_pair(L + i1 * L_ROW + l * 2, gdn_pack_f16(a[4 * j + 2] * r1 * c.x, a[4 * j + 3] * r1 * c.y));
+            } else { /* by columns; what is not below the diagonal is never looked at */
+                const float2 gl = get_pair(gc + l);
+                float *const d = diagonal + (at.warp * 16 + 8 * (j - 2 * m) + 2 * t) * D_ROW + g;
+                d[0] = a[4 * j] * (gdn_exp2_fast(fminf(g0 - gl.x, 0.0f)) * b0);
+                d[D_ROW] = a[4 * j + 1] * (gdn_exp2_fast(fminf(g0 - gl.y, 0.0f)) * b0);
+                d[8] = a[4 * j + 2] * (gdn_exp2_fast(fminf(g1 - gl.x, 0.0f)) * b1);
+                d[D_ROW + 8] = a[4 * j + 3] * (gdn_exp2_fast(fminf(g1 - gl.y, 0.0f)) * b1);
+            }
         }
     }
 }
 GDN_DEVICE void make_t(const prepare_args &o, const prepare_place &at, const float (&a)[32]) {
-    const inverse_smem s = { at.smem + PREPARE_L, at.smem + PREPARE_T,
-                             reinterpret_cast<float *>(at.smem + PREPARE_D) + at.warp * 16 * D_ROW };
-    for (uint32_t h = 0; h < at.ratio; h++) {
-        const uint64_t to = (uint64_t)at.chunk_row * o.nv + value_head(blockIdx.x, h, o.nk, at.ratio);
-        unsigned char *const panel = at.smem + h % 2 * PANEL;
-        put_l(at, s, a, at.logs + h * CHUNK, at.betas + h * CHUNK);
-        gdn_sync_warp();
-        invert_diagonal(s, at.warp, at.lane);
+    const inverse_smem s = { at.smem + PREPARE_L, reinterpret_cast<float *>(at.smem + PREPARE_D), at.smem };
+    zero_upper(s.panel, at.thread);
+    GDN_NO_UNROLL
+    for (uint32_t h = 0; h < at.ratio; h += PAIR) {
+        const uint32_t heads = at.ratio - h < PAIR ? 1 : PAIR, lane = gdn_anew(at.lane);
+        prepare_place here = at;
+        here.lane = lane;
+        here.row = at.warp * 16 + lane / 4;
+        GDN_NO_UNROLL
+        for (uint32_t i = 0; i < heads; i++) put_l(here, s.L + i * L_BYTES, s.diagonal + i * D_FLOATS, a, h + i);
+        if (h > 0) {
+            if (at.thread == 0) gdn_bulk_wait_read<0>(); /* the panels of the two heads before */
+            gdn_bar_sync(BAR_L, 128);
+        } else {
+            gdn_sync_warp();
+        }
+        invert_diagonal(s, heads, at.warp, lane);
         gdn_bar_sync(BAR_L, 128);
-        if (at.warp & 1) merge_16(s, at.warp, at.lane);
+        merge_16(s, heads, at.warp, lane);
         gdn_bar_sync(BAR_L, 128);
-        if (at.warp & 2)
-            merge_32(s, at.warp, at.lane);
-        else if (h >= 2 && at.thread == 0)
-            gdn_bulk_wait_read<1>();
-        gdn_bar_sync(BAR_L, 128);
-        copy_strictly_lower(s, at.thread, panel);
+        merge_32(s, heads, at.warp, lane);
         gdn_fence_async();
         gdn_bar_sync(BAR_L, 128);
         if (at.thread == 0) {
-            gdn_bulk_store(o.to.t + to * PANEL, panel, PANEL);
+            GDN_NO_UNROLL
+            for (uint32_t i = 0; i < heads; i++) {
+                const uint64_t to = (uint64_t)at.chunk_row * o.nv + value_head(blockIdx.x, h + i, o.nk, at.ratio);
+                gdn_bulk_store(o.to.t + to * PANEL, s.panel + i * PANEL, PANEL);
+            }
             gdn_bulk_commit();
         }
     }
@@ -223,6 +268,7 @@ GDN_DEVICE void prepare(const prepare_args &o, const gdn_rule_ext &ext) {
     at.smem = smem;
     at.logs = reinterpret_cast<float *>(smem + PREPARE_LOGS);
     at.betas = at.logs + MAX_RATIO * CHUNK;
+    at.factors = reinterpret_cast<float *>(smem + PREPARE_FACTORS);
     load_tokens(o, at, group, seq.token + (uint64_t)chunk * CHUNK, seq.qk_token + (uint64_t)chunk * CHUNK, gdn_chunk_rows(seq, chunk));
     gdn_fence_async();
     gdn_sync_block();
@@ -233,7 +279,7 @@ GDN_DEVICE void prepare(const prepare_args &o, const gdn_rule_ext &ext) {
         gdn_bulk_commit();
     }
     float a[32];
-    gram(a, smem, smem + group * TILE);
+    gram(a, smem, smem + group * TILE, [&] { make_factors(at); });
     if (threadIdx.x == 0) gdn_bulk_wait_read<0>();
     gdn_sync_block(); /* the tiles are free */
     if (group == 1)
