@@ -13,7 +13,10 @@
  * Rows past M of the last block of eight are neither written nor trusted. Alignment in bytes: Aq and Bq 16, Bs 8, As and Ag 4.
  *
  * Accumulation: of the K/128 chunks, partial w (0..7) takes those with c % 8 == w, ascending; the eight partials are added
- * in order 0..7. Every mx entry gives the same bytes. scale2 travels as the bits of an f32 in a u32. */
+ * in order 0..7. Every mx entry gives the same bytes. scale2 travels as the bits of an f32 in a u32.
+ *
+ * workspace: as many bytes as the plan says (0: not looked at), zero before its first launch; every launch leaves it zero. Launches
+ * on different streams need one each. */
 #ifndef GDN_OP_W4A4_H
 #define GDN_OP_W4A4_H
 

@@ -62,7 +62,10 @@ gdn_status gdn__check_nonzero(gdn_text *err, const char *op, const char *field, 
 
 /* ---- levers, read once a context ---- */
 typedef struct gdn__levers {
-    bool prefill_tc, no_prefill_tc, no_mma8, ba_hopper, ba_tc, woa;
+    bool prefill_tc, no_prefill_tc, no_mma8, ba_hopper, ba_tc, woa, mx_ps;
+    uint32_t mx_nt;                                            /* 1 or 4 */
+    uint32_t mx_nt_source, mx_ps_source;                       /* GDN_FROM_* */
+    const char *mx_nt_where, *mx_ps_where;                     /* host-owned */
     uint32_t cpu_isa;                                          /* most that may be used: 0 base, 1 avx2, 2 avx512 */
     uint32_t woa_source, ba_source, ba_tc_source, tc_source;   /* GDN_FROM_* */
     const char *pipe, *vtile;                                  /* exact strings; NULL is unset; host-owned */

@@ -28,6 +28,18 @@ void gdn__levers_read(const gdn_host *host, gdn__levers *out) {
     out->ba_hopper = is_on(host, "ssm_ba_gates_hopper", &out->ba_source, &out->ba_where);
     out->ba_tc = is_on(host, "ssm_ba_gates_tc", &out->ba_tc_source, &out->ba_tc_where);
     out->woa = is_on(host, "gdn_woa", &out->woa_source, &out->woa_where);
+    out->mx_nt = 4; /* a host that does not know the levers: the built-in values */
+    out->mx_ps = true;
+    if (get(host, "w4a4_mx_nt", &v)) {
+        out->mx_nt = strcmp(v.value, "1") == 0 ? 1 : 4;
+        out->mx_nt_source = v.source;
+        out->mx_nt_where = v.where;
+    }
+    if (get(host, "w4a4_mx_ps", &v)) {
+        out->mx_ps = strcmp(v.value, "0") != 0;
+        out->mx_ps_source = v.source;
+        out->mx_ps_where = v.where;
+    }
     if (get(host, "cpu_isa", &v)) {
         if (strcmp(v.value, "base") == 0) out->cpu_isa = 0;
         if (strcmp(v.value, "avx2") == 0) out->cpu_isa = 1;

@@ -11,8 +11,9 @@
 #include <stdint.h>
 
 enum {
-    GDN__W4A4_BLOCK_THREADS = 256,  /* eight warps                                           */
-    GDN__W4A4_PS_SMEM_MAX = 101376, /* GB10's opt-in limit, applied on every device          */
+    GDN__W4A4_BLOCK_THREADS = 256,   /* eight warps                                           */
+    GDN__W4A4_PS_SMEM_MAX = 101376,  /* GB10's opt-in limit, applied on every device          */
+    GDN__W4A4_PS_SMEM_MOST = 100352, /* what the largest stripes that fit ask for: 1 KiB is left for static shared memory */
     GDN__W4A4_PS_MIN_TILES_PER_SM = 8,
     GDN__W4A4_PS_MAX_M = 32,
     GDN__W4A4_PS_SLOT_BYTES = 576,      /* a chunk of eight tokens: 512 of codes, 64 of scales */

@@ -1,6 +1,6 @@
 /* test_w4a4_cases.c - public reports about FP4 projections, each named by its id: quantise the rows, project, compare with
- * an f64 sum over the very codes. The order of quantised activations is private to the pair, so codes are read back by
- * projecting onto one-hot weights. B121's padded scale stride and B130's shared memory have no place on host memory. */
+ * an f64 sum over the very codes. On a GPU all of it is bf16. The order of quantised activations is private to the pair, so codes are read
+ * back by projecting onto one-hot weights. B121's padded scale stride and B130's shared memory have no place on host memory. */
 #include "oracle.h"
 #include "w4a4_case.h"
 #include <math.h>
@@ -34,7 +34,7 @@ static void B116_a_row_of_zeros(void **state) {
     w4a4_quantise(&c, 0, 2);
     w4a4_project(&c, 2, c.C.p);
     assert_true(num_get(c.ag.p, GDN_F32, 1) == 1);
-    for (uint32_t n = 0; n < 17; n++) assert_true(num_get(c.C.p, GDN_BF16, 17 + n) == 0);
+    for (uint32_t n = 0; n < 17; n++) assert_true(num_get(c.C.p, c.act, 17 + n) == 0);
     w4a4_make(&one, 2, 17, 256, GDN_BF16);
     w4a4_quantise(&one, 0, 1);
     w4a4_project(&one, 1, one.C.p);
@@ -58,16 +58,16 @@ static void B118_ties_round_to_even(void **state) {
     w4a4_case c;
     w4a4_make(&c, 1, 32, 128, GDN_F32);
     memset(c.A.p, 0, c.A.bytes);
-    for (uint32_t i = 0; i < 16; i++) num_put(c.A.p, GDN_F32, i, in[i]);
-    num_put(c.A.p, GDN_F32, 16, 7); /* its own group: 7/6 rounds to the scale 1.125, and 7/1.125 saturates at 6 */
-    num_put(c.A.p, GDN_F32, 100, 2688);
+    for (uint32_t i = 0; i < 16; i++) num_put(c.A.p, c.act, i, in[i]);
+    num_put(c.A.p, c.act, 16, 7); /* its own group: 7/6 rounds to the scale 1.125, and 7/1.125 saturates at 6 */
+    num_put(c.A.p, c.act, 100, 2688);
     c.scale2 = 1;
     one_hot(&c, 0);
     w4a4_quantise(&c, 0, 1);
     w4a4_project(&c, 1, c.C.p);
     assert_true(num_get(c.ag.p, GDN_F32, 0) == 1);
-    for (uint32_t i = 0; i < 16; i++) assert_true(num_get(c.C.p, GDN_F32, i) == want[i]);
-    assert_true(num_get(c.C.p, GDN_F32, 16) == 6 * 1.125);
+    for (uint32_t i = 0; i < 16; i++) assert_true(num_get(c.C.p, c.act, i) == want[i]);
+    assert_true(num_get(c.C.p, c.act, 16) == 6 * 1.125);
     for (uint32_t i = 0; i < 16; i++) assert_true(oracle_e2m1(oracle_to_e2m1((float)in[i])) == want[i]); /* and the oracle agrees */
     w4a4_free(&c);
 }
@@ -78,11 +78,11 @@ static void B120_scale_multiplies(void **state) {
     w4a4_make(&c, 2, 9, 128, GDN_F32);
     c.scale2 = 8;
     w4a4_check(&c);
-    const double by8 = num_get(c.C.p, GDN_F32, 3);
+    const double by8 = num_get(c.C.p, c.act, 3);
     c.scale2 = 0.125f; /* the inverse convention would give 64 times the other result */
     assert_false(w4a4_matches(&c));
     w4a4_check(&c);
-    assert_true(num_get(c.C.p, GDN_F32, 3) == by8 / 64);
+    assert_true(num_get(c.C.p, c.act, 3) == by8 / 64);
     w4a4_free(&c);
 }
 
@@ -101,7 +101,7 @@ static void B122_B121_B131_B133_lengths_of_k(void **state) {
         w4a4_make(&c, 3, 20, right[i], GDN_F32);
         for (uint64_t n = 0; n < 20; n++) memset(c.bq.p + n * c.K / 2, 0, (c.K - 64) / 2); /* weights in the last 64 columns only */
         w4a4_check(&c);
-        assert_true(num_get(c.C.p, GDN_F32, 7) != 0);
+        assert_true(num_get(c.C.p, c.act, 7) != 0);
         w4a4_free(&c);
     }
 }
@@ -167,12 +167,12 @@ static void B129_order_of_the_nibbles(void **state) {
     memset(c.bq.p, 0x21, c.bq.bytes); /* element 0: code 1 = 0.5; element 1: code 2 = 1 */
     memset(c.bs.p, 0x38, c.bs.bytes);
     memset(c.A.p, 0, c.A.bytes);
-    num_put(c.A.p, GDN_F32, 10, 2688);
-    num_put(c.A.p, GDN_F32, c.a_stride + 11ull, 2688);
+    num_put(c.A.p, c.act, 10, 2688);
+    num_put(c.A.p, c.act, c.a_stride + 11ull, 2688);
     c.scale2 = 1;
     w4a4_quantise(&c, 0, 2);
     w4a4_project(&c, 2, c.C.p);
-    assert_true(num_get(c.C.p, GDN_F32, 0) == 0.5 * 2688 && num_get(c.C.p, GDN_F32, 3) == 1.0 * 2688);
+    assert_true(num_get(c.C.p, c.act, 0) == 0.5 * 2688 && num_get(c.C.p, c.act, 3) == 1.0 * 2688);
     w4a4_free(&c);
 }
 
@@ -182,14 +182,15 @@ static void a_row_with_NaN_or_Inf_poisons_only_itself(void **state) {
     w4a4_make(&c, 3, 18, 256, GDN_F32);
     w4a4_check(&c);
     guard want = guard_copy(&c.C);
+    const uint64_t row = 18 * num_size(c.act);
     static const double bad[] = { NAN, INFINITY, -INFINITY };
     for (uint32_t i = 0; i < 3; i++) {
-        num_put(c.A.p, GDN_F32, c.a_stride + 77ull, bad[i]);
+        num_put(c.A.p, c.act, c.a_stride + 77ull, bad[i]);
         w4a4_quantise(&c, 0, 3);
         w4a4_project(&c, 3, c.C.p);
-        for (uint32_t n = 0; n < 18; n++) assert_true(isnan(num_get(c.C.p, GDN_F32, 18 + n)));
-        assert_memory_equal(want.p, c.C.p, 18 * 4);
-        assert_memory_equal(want.p + 36 * 4, c.C.p + 36 * 4, 18 * 4);
+        for (uint32_t n = 0; n < 18; n++) assert_true(isnan(num_get(c.C.p, c.act, 18 + n)));
+        assert_memory_equal(want.p, c.C.p, row);
+        assert_memory_equal(want.p + 2 * row, c.C.p + 2 * row, row);
     }
     w4a4_free(&c);
     guard_free(&want);
@@ -201,7 +202,7 @@ static void control_spoilt_inputs_are_noticed(void **state) {
     w4a4_case c;
     w4a4_make(&c, 9, 40, 256, GDN_F32);
     w4a4_check(&c);
-    uint8_t *spoil[] = { c.bq.p + 777, c.bs.p + 99, c.A.p + 5 * c.a_stride * 4ull + 3, c.C.p + 3 };
+    uint8_t *spoil[] = { c.bq.p + 777, c.bs.p + 99, c.A.p + (5 * c.a_stride + 1) * (uint64_t)num_size(c.act) - 1, c.C.p + 3 };
     for (uint32_t i = 0; i < N_OF(spoil); i++) {
         *spoil[i] ^= 0x06;
         assert_false(w4a4_matches(&c));

@@ -60,8 +60,8 @@ static void exact(uint32_t M, uint32_t N, uint32_t K, uint32_t act, bool wide) {
     for (uint64_t i = 0; wide && i < c.bs.bytes; i++) c.bs.p[i] = (uint8_t)rng_below(&r, 0x7f);
     for (uint32_t k = 0; wide && k < K; k += 16) /* activations as well: groups of very different size */
         for (uint32_t i = 0; i < 16; i++) {
-            const double shrink = ldexp(1, -(int)(k / 16 % 14)), v = num_get(c.A.p, act, k + i);
-            num_put(c.A.p, act, k + i, v * shrink);
+            const double shrink = ldexp(1, -(int)(k / 16 % 14)), v = num_get(c.A.p, c.act, k + i);
+            num_put(c.A.p, c.act, k + i, v * shrink);
         }
     w4a4_quantise(&c, 0, M);
     w4a4_project(&c, M, c.C.p);

@@ -43,6 +43,8 @@ gdn *target(void) {
     gdn_options opt = GDN_OPTIONS_INIT;
     opt.target = target_name();
     opt.log = keep_line;
+    const char *device = getenv("GDN_TEST_DEVICE");
+    if (device) opt.ordinal = atoi(device);
     const gdn_setting woa = { "gdn_woa", target_woa };
     if (target_woa) {
         opt.settings = &woa;

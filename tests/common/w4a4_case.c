@@ -7,16 +7,16 @@
 
 void w4a4_make(w4a4_case *c, uint32_t M, uint32_t N, uint32_t K, uint32_t act) {
     rng r = { M * 131 + N * 17 + K };
-    *c = (w4a4_case) { .M = M, .N = N, .K = K, .act = act, .a_stride = K + 3, .scale2 = 0.0625f };
-    c->A = guard_alloc((uint64_t)M * c->a_stride * num_size(act));
+    *c = (w4a4_case) { .M = M, .N = N, .K = K, .act = target_is_cpu() ? act : GDN_BF16, .a_stride = K + 3, .scale2 = 0.0625f };
+    c->A = guard_alloc((uint64_t)M * c->a_stride * num_size(c->act));
     guard_poison(&c->A);
-    for (uint64_t m = 0; m < M; m++) num_fill(c->A.p + m * c->a_stride * num_size(act), act, K, &r, -1 - (double)m, 1 + (double)m);
+    for (uint64_t m = 0; m < M; m++) num_fill(c->A.p + m * c->a_stride * num_size(c->act), c->act, K, &r, -1 - (double)m, 1 + (double)m);
     c->aq = guard_alloc(GDN_W4A4_AQ_BYTES(M, K));
     c->as = guard_alloc(GDN_W4A4_AS_BYTES(M, K));
     c->ag = guard_alloc(M * 4ull);
     c->bq = guard_alloc((uint64_t)N * K / 2);
     c->bs = guard_alloc((uint64_t)N * K / 16);
-    c->C = guard_alloc((uint64_t)M * N * num_size(act));
+    c->C = guard_alloc((uint64_t)M * N * num_size(c->act));
     for (uint64_t i = 0; i < c->bq.bytes; i++) c->bq.p[i] = (uint8_t)rng_next(&r);
     for (uint64_t i = 0; i < c->bs.bytes; i++) c->bs.p[i] = (uint8_t)(0x28 + rng_below(&r, 0x18));
     const guard *poison[] = { &c->aq, &c->as, &c->ag, &c->C }; /* scale code 0xFF or 0x7F is NaN */

@@ -13,6 +13,7 @@ typedef struct w4a4_case {
     guard A, aq, as, ag, bq, bs, C;
 } w4a4_case;
 
+/* act: on the cpu; elsewhere it is GDN_BF16. */
 void w4a4_make(w4a4_case *c, uint32_t M, uint32_t N, uint32_t K, uint32_t act);
 void w4a4_free(w4a4_case *c);
 /* Rows m0 .. m0+n-1 of A into aq, as, ag (which then begin with row m0). */

@@ -1,6 +1,7 @@
 /* gate_sass.c - counts machine instructions in a cubin without a disassembler: every instruction has 16 bytes, and the low 9 bits of
- * its first word tell which one it is, whatever its operands. The table was read off a disassembler for sm_90a and sm_121f; the
- * test calibrates the names that facts rest on with kernels whose counts are known. */
+ * its first word tell which one it is, whatever its operands; LDG128 is an LDG whose size, bits 9 to 11 of the second word, is 16 bytes.
+ * The table was read off a disassembler for sm_90a and sm_121f; the test calibrates the names that facts rest on with kernels whose counts
+ * are known. */
 #include "nvrtc_gate.h"
 #include <elf.h>
 #include <stdio.h>
@@ -9,13 +10,14 @@
 
 static const struct {
     const char *name;
-    uint16_t code;
+    uint16_t code, size; /* size 0: any */
 } table[] = {
-    { "FADD", 0x021 },   { "FMUL", 0x020 },   { "FFMA", 0x023 },    { "F2FP", 0x03e },    { "MUFU", 0x108 },
-    { "HMMA", 0x03c },   { "HGMMA", 0x1f0 },  { "OMMA", 0x07f },    { "LDSM", 0x03b },    { "STSM", 0x044 },
-    { "LDGSTS", 0x1ae }, { "UBLKCP", 0x1ba }, { "UTMALDG", 0x1b4 }, { "UTMASTG", 0x1b5 }, { "LDG", 0x181 },
-    { "STG", 0x186 },    { "LDS", 0x184 },    { "STS", 0x188 },     { "LDL", 0x183 },     { "STL", 0x187 },
-    { "SHFL", 0x189 },   { "BAR", 0x11d },    { "SYNCS", 0x1b2 },   { "SYNCS", 0x1a7 },   { "USETMAXREG", 0x1c8 },
+    { "FADD", 0x021, 0 },       { "FMUL", 0x020, 0 },   { "FFMA", 0x023, 0 },    { "F2FP", 0x03e, 0 },    { "MUFU", 0x108, 0 },
+    { "HMMA", 0x03c, 0 },       { "HGMMA", 0x1f0, 0 },  { "OMMA", 0x07f, 0 },    { "LDSM", 0x03b, 0 },    { "STSM", 0x044, 0 },
+    { "LDGSTS", 0x1ae, 0 },     { "UBLKCP", 0x1ba, 0 }, { "UTMALDG", 0x1b4, 0 }, { "UTMASTG", 0x1b5, 0 }, { "LDG", 0x181, 0 },
+    { "STG", 0x186, 0 },        { "LDS", 0x184, 0 },    { "STS", 0x188, 0 },     { "LDL", 0x183, 0 },     { "STL", 0x187, 0 },
+    { "LDG128", 0x181, 6 },     { "SHFL", 0x189, 0 },   { "BAR", 0x11d, 0 },     { "SYNCS", 0x1b2, 0 },   { "SYNCS", 0x1a7, 0 },
+    { "USETMAXREG", 0x1c8, 0 },
 };
 enum { INSTRUCTION = 16, N_TABLE = sizeof table / sizeof *table };
 
@@ -54,9 +56,9 @@ long gate_count(const gate_code *code, const char *name) {
         if (strcmp(table[t].name, name) != 0) continue;
         if (count < 0) count = 0;
         for (size_t at = 0; at + INSTRUCTION <= code->bytes; at += INSTRUCTION) {
-            uint64_t word;
-            memcpy(&word, code->text + at, sizeof word);
-            count += (word & 0x1ff) == table[t].code;
+            uint64_t word[2];
+            memcpy(word, code->text + at, sizeof word);
+            count += (word[0] & 0x1ff) == table[t].code && (!table[t].size || (word[1] >> 9 & 7) == table[t].size);
         }
     }
     return count;

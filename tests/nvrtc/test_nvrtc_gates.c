@@ -31,6 +31,7 @@ static const char known[] =
     "extern \"C\" __global__ void muladd(float *x) { x[0] = x[1] * x[2] + x[3]; }\n"
     "extern \"C\" __global__ void fused(float *x) { x[0] = __fmaf_rn(x[1], x[2], x[3]); }\n"
     "extern \"C\" __global__ void approx(float *x) { asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(x[0]) : \"f\"(x[1])); }\n"
+    "extern \"C\" __global__ void wide(float4 *x) { x[threadIdx.x] = x[threadIdx.x + 64]; }\n"
     "extern \"C\" __global__ void tensor(float *x, const u32 *a) { float d0 = x[0], d1 = x[1], d2 = x[2], d3 = x[3];\n"
     "  asm volatile(\"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};\"\n"
     "    : \"+f\"(d0), \"+f\"(d1), \"+f\"(d2), \"+f\"(d3) : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(a[4]), \"r\"(a[5]));\n"
@@ -54,16 +55,17 @@ static gdn_compile_job job_of(const char *name, const char *source, const char *
 }
 static void calibrate(const char *arch) {
     gate_row want[] = {
-        { arch, "known.cu", "", "muladd", 32, 0, 0, "FMUL=1 FADD=1 FFMA=0 HMMA=0 MUFU=0 LDG=3 STG=1", false },
+        { arch, "known.cu", "", "muladd", 32, 0, 0, "FMUL=1 FADD=1 FFMA=0 HMMA=0 MUFU=0 LDG=3 LDG128=0 STG=1", false },
         { arch, "known.cu", "", "fused", 32, 0, 0, "FMUL=0 FADD=0 FFMA=1", false },
         { arch, "known.cu", "", "approx", 32, 0, 0, "MUFU=1 FFMA=0", false },
+        { arch, "known.cu", "", "wide", 32, 0, 0, "LDG=1 LDG128=1", false },
         { arch, "known.cu", "", "tensor", 32, 0, 0, "HMMA=1 HGMMA=0", false },
         { arch, "group.cu", "", "group", 32, 0, 0, "HGMMA=1 HMMA=0", false },
     };
     char why[GATE_TEXT];
     const gdn_compile_job a = job_of("known.cu", known, arch), b = job_of("group.cu", warpgroup, arch);
-    expect(gate_module(&nvrtc, &a, "", want, 4, NULL, why, sizeof why) == 0, arch, why);
-    if (!strcmp(arch, "sm_90a")) expect(gate_module(&nvrtc, &b, "", want + 4, 1, NULL, why, sizeof why) == 0, arch, why);
+    expect(gate_module(&nvrtc, &a, "", want, 5, NULL, why, sizeof why) == 0, arch, why);
+    if (!strcmp(arch, "sm_90a")) expect(gate_module(&nvrtc, &b, "", want + 5, 1, NULL, why, sizeof why) == 0, arch, why);
 }
 
 /* ---- planted violations: each must be found, and named ---- */

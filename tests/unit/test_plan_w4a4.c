@@ -92,6 +92,9 @@ static void pieces(void **state) {
     assert_int_equal(gdn__w4a4_ps_smem_bytes(2, 0), 8192);
     assert_int_equal(gdn__w4a4_ps_smem_bytes(2, 5), 54272);
     assert_int_equal(gdn__w4a4_ps_smem_bytes(4, 5), 100352);
+    assert_int_equal(gdn__w4a4_ps_smem_bytes(2, 10), GDN__W4A4_PS_SMEM_MOST);
+    assert_int_equal(gdn__w4a4_ps_smem_bytes(4, 5), GDN__W4A4_PS_SMEM_MOST);
+    assert_true(GDN__W4A4_PS_SMEM_MOST + 1024 <= GDN__W4A4_PS_SMEM_MAX);
     assert_true(gdn__w4a4_ps_smem_bytes(2, 10) <= GDN__W4A4_PS_SMEM_MAX && gdn__w4a4_ps_smem_bytes(2, 11) > GDN__W4A4_PS_SMEM_MAX);
     assert_true(gdn__w4a4_ps_smem_bytes(4, 5) <= GDN__W4A4_PS_SMEM_MAX && gdn__w4a4_ps_smem_bytes(4, 6) > GDN__W4A4_PS_SMEM_MAX);
 }

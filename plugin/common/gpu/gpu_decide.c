@@ -113,6 +113,8 @@ void gpu_decide(const gpu_facts *f, const gdn__shape *s, const uint32_t *u32, gp
     case GDN_OP_VERIFY_WOA:
     case GDN_OP_FOLD: gpu_decide_step(f, &s->rule, u32, d); break;
     case GDN_OP_FLAG_CLEAR: gpu_take(d, GPU_E_FLAG_CLEAR, 1, 1, 32, 0); break;
+    case GDN_OP_W4A4_QUANT:
+    case GDN_OP_W4A4_GEMV: gpu_decide_w4a4(f, &s->w4a4, u32, d); break;
     case GDN_OP_PREFILL: gpu_decide_prefill(f, &s->rule, u32, d); break;
     default: break;
     }

@@ -188,6 +188,7 @@ gdn_status gpu_form_entry(gdn_ctx *ctx, uint32_t entry, uint32_t form, const cha
     return st ? gdn__fail(err, st, "%s: entry %s is missing", file, name) : st;
 }
 
+_Static_assert(GPU_ENTRIES <= 64, "a bit each");
 uint64_t gpu_present(const gdn_ctx *ctx) {
     uint64_t bits = 0;
     for (uint32_t e = 0; e < GPU_ENTRIES; e++)

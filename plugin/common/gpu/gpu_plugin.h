@@ -5,7 +5,7 @@
  * gpu_decide.c   the pure decision                 gpu_launch.c  check, decide, pack, launch
  * gpu_pack.c     arguments in the kernels' order   gpu_lines.c   the log lines that people grep
  * gpu_rule.c     what the rule operations share    gpu_prefill.c the chunk pipeline
- * gpu_step.c     decode, verify, fold
+ * gpu_step.c     decode, verify, fold              gpu_w4a4.c    FP4 projections
  *
  * Nothing here is state at file scope; all hangs off the context. The backend is the host's. */
 #ifndef GDN_GPU_PLUGIN_H
@@ -119,6 +119,10 @@ gdn_status gpu_launch_prefill(const gdn_plan *p, gdn__call *c, const gpu_decisio
 void gpu_decide_step(const gpu_facts *facts, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d);
 gdn_status gpu_bind_step(gdn_plan *p, gdn_text *err);
 gdn_status gpu_launch_step(const gdn_plan *p, gdn__call *c, const gpu_decision *d, void *stream, gdn_text *err);
+/* ---- FP4 projections: gpu_w4a4.c ---- */
+void gpu_decide_w4a4(const gpu_facts *facts, const gdn_w4a4_shape *s, const uint32_t *u32, gpu_decision *d);
+gdn_status gpu_bind_w4a4(gdn_plan *p, gdn_text *err);
+void gpu_log_w4a4(const gdn_ctx *ctx, const gpu_decision *d, uint32_t m);
 /* Dynamic shared memory above 48 KiB has to be asked for, within what the device has. */
 gdn_status gpu_allow_smem(const gdn_ctx *ctx, uint32_t entry, void *function, uint32_t bytes, gdn_text *err);
 
@@ -132,6 +136,7 @@ gdn_status gpu_pack(const gdn_plan *p, gdn__call *c, uint32_t entry, gpu_args *o
 void gpu_arg_u32(gpu_args *a, uint32_t v);
 void gpu_arg_u64(gpu_args *a, uint64_t v);
 void gpu_arg_f32(gpu_args *a, float v);
+gdn_status gpu_pack_w4a4(const gdn_w4a4_shape *s, gdn__call *c, uint32_t entry, gpu_args *a, gdn_text *err);
 
 void gpu_log_plan(const gdn_plan *p, const gpu_decision *d);
 void gpu_log_launch(const gdn_plan *p, const gpu_decision *d, const gdn__call *c);

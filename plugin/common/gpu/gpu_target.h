@@ -32,6 +32,9 @@ enum { GPU_RULE_VK = 1, GPU_RULE_TILED = 2, GPU_RULE_LOG = 4, GPU_STEP_L2NORM = 
     X(WY4_WOA, "gated_delta_rule_wy4_woa.cu", 0, STEP)              \
     X(CHUNK_TC, "gated_delta_rule_chunk_tc.cu", "sm_90a", RULE)     \
     X(FLA_HOPPER, "gated_delta_rule_fla_hopper.cu", "sm_90a", RULE) \
+    X(W4A4_QUANT, "w4a4_quant.cu", 0, PLAIN)                        \
+    X(W4A4_MX, "w4a4_gemv_mx.cu", "sm_121f", PLAIN)                 \
+    X(W4A4_MX_PS, "w4a4_gemv_mx_ps.cu", "sm_121f", PLAIN)           \
     X(SSM_BA_GATES_HOPPER, "ssm_ba_gates_hopper.cu", 0, PLAIN)      \
     X(SSM_BA_GATES_TC, "ssm_ba_gates_tc.cu", "sm_90a", COLUMNS)
 #define GPU_ENUM_(ID, ...) GPU_M_##ID,
@@ -67,6 +70,17 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
     X(WOA, WY4_WOA, VERIFY_WOA, "gated_delta_rule_wy4_woa")                         \
     X(FOLD, WY4_WOA, FOLD, "gated_delta_rule_wy4_fold")                             \
     X(FLAG_CLEAR, WY4_WOA, FLAG_CLEAR, "gated_delta_rule_wy4_flag_clear")           \
+    X(W4A4_QUANT, W4A4_QUANT, W4A4_QUANT, "w4a4_quant_rows")                        \
+    X(W4A4_QUANT_EXT, W4A4_QUANT, W4A4_QUANT, "w4a4_quant_rows_ext")                \
+    X(W4A4_MX8, W4A4_MX, W4A4_GEMV, "w4a4_gemv_mx8")                                \
+    X(W4A4_MX16, W4A4_MX, W4A4_GEMV, "w4a4_gemv_mx16")                              \
+    X(W4A4_MX16_NT2, W4A4_MX, W4A4_GEMV, "w4a4_gemv_mx16_nt2")                      \
+    X(W4A4_MX32, W4A4_MX, W4A4_GEMV, "w4a4_gemv_mx32")                              \
+    X(W4A4_MX32_NT4, W4A4_MX, W4A4_GEMV, "w4a4_gemv_mx32_nt4")                      \
+    X(W4A4_MX64, W4A4_MX, W4A4_GEMV, "w4a4_gemv_mx64")                              \
+    X(W4A4_MX64_NT2, W4A4_MX, W4A4_GEMV, "w4a4_gemv_mx64_nt2")                      \
+    X(W4A4_MX16_PS, W4A4_MX_PS, W4A4_GEMV, "w4a4_gemv_mx16_ps")                     \
+    X(W4A4_MX32_PS, W4A4_MX_PS, W4A4_GEMV, "w4a4_gemv_mx32_ps")                     \
     X(TCFUSE, CHUNK_TC, PREFILL, "gated_delta_rule_chunk_delta_h_tcfuse")           \
     X(TCFUSE_X2, CHUNK_TC, PREFILL, "gated_delta_rule_chunk_delta_h_tcfuse_x2")     \
     X(WU_HOPPER, FLA_HOPPER, PREFILL, "gated_delta_rule_recompute_wu_hopper")       \
@@ -90,7 +104,8 @@ extern const gpu_target gdn__gpu_target;
 #define GPU_GB10_MODULES                                                                                                                 \
     ((1u << GPU_M_SSM_PREPROCESS) | (1u << GPU_M_CAUSAL_CONV1D) | (1u << GPU_M_GATED_RMSNORM) | (1u << GPU_M_GDN_STATE) |                \
      (1u << GPU_M_PREPARE) | (1u << GPU_M_FLA) | (1u << GPU_M_RECURRENT) | (1u << GPU_M_DECODE) | (1u << GPU_M_WY) | (1u << GPU_M_WY3) | \
-     (1u << GPU_M_WY4) | (1u << GPU_M_WYN) | (1u << GPU_M_WY4_WOA))
+     (1u << GPU_M_WY4) | (1u << GPU_M_WYN) | (1u << GPU_M_WY4_WOA) | (1u << GPU_M_W4A4_QUANT) | (1u << GPU_M_W4A4_MX) |                  \
+     (1u << GPU_M_W4A4_MX_PS))
 #define GPU_HOPPER_MODULES                                                                                           \
     (GPU_GB10_MODULES | (1u << GPU_M_SSM_BA_GATES_HOPPER) | (1u << GPU_M_SSM_BA_GATES_TC) | (1u << GPU_M_CHUNK_TC) | \
      (1u << GPU_M_FLA_HOPPER))
