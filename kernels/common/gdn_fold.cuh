@@ -27,18 +27,18 @@ GDN_DEVICE bool gdn_first_of_key_head(uint32_t head, uint32_t nk, uint32_t nv) {
  * elements of a line are neighbours (WIDE), or 32 apart where some address is no multiple of 16 bytes. */
 template <bool WIDE> struct gdn_line {
     static GDN_METHOD float4 load(const float *p) {
-        if (WIDE) return gdn_ld16f_stream(p);
-        return float4 { gdn_ld4f_stream(p), gdn_ld4f_stream(p + 32), gdn_ld4f_stream(p + 64), gdn_ld4f_stream(p + 96) };
+        if (WIDE) return gdn_ld16f_global(p);
+        return float4 { gdn_ld4f_global(p), gdn_ld4f_global(p + 32), gdn_ld4f_global(p + 64), gdn_ld4f_global(p + 96) };
     }
     static GDN_METHOD float4 load_row(const float *p) {
-        if (WIDE) return gdn_ld16f(p);
+        if (WIDE) return gdn_ld16f_global(p);
         return float4 { p[0], p[32], p[64], p[96] };
     }
     static GDN_METHOD void store(float *p, float4 x) {
         if (WIDE)
-            gdn_st16f_stream(p, x);
+            gdn_st16f_global(p, x);
         else
-            gdn_st4f_stream(p, x.x), gdn_st4f_stream(p + 32, x.y), gdn_st4f_stream(p + 64, x.z), gdn_st4f_stream(p + 96, x.w);
+            gdn_st4f_global(p, x.x), gdn_st4f_global(p + 32, x.y), gdn_st4f_global(p + 64, x.z), gdn_st4f_global(p + 96, x.w);
     }
     static GDN_METHOD uint32_t place() { return WIDE ? 4 * gdn_lane() : gdn_lane(); }
 };
@@ -99,18 +99,18 @@ GDN_DEVICE void gdn_fold_copy(const float *from, float *to, uint32_t elements) {
         for (uint32_t e = 4 * threadIdx.x; e < elements; e += 512 * DEPTH) {
             float4 x[DEPTH];
             GDN_UNROLL
-            for (uint32_t i = 0; i < DEPTH; i++) x[i] = gdn_ld16f_stream(from + e + 512 * i);
+            for (uint32_t i = 0; i < DEPTH; i++) x[i] = gdn_ld16f_global(from + e + 512 * i);
             GDN_UNROLL
-            for (uint32_t i = 0; i < DEPTH; i++) gdn_st16f_stream(to + e + 512 * i, x[i]);
+            for (uint32_t i = 0; i < DEPTH; i++) gdn_st16f_global(to + e + 512 * i, x[i]);
         }
     } else {
         GDN_NO_UNROLL
         for (uint32_t e = threadIdx.x; e < elements; e += 128 * DEPTH) {
             float x[DEPTH];
             GDN_UNROLL
-            for (uint32_t i = 0; i < DEPTH; i++) x[i] = gdn_ld4f_stream(from + e + 128 * i);
+            for (uint32_t i = 0; i < DEPTH; i++) x[i] = gdn_ld4f_global(from + e + 128 * i);
             GDN_UNROLL
-            for (uint32_t i = 0; i < DEPTH; i++) gdn_st4f_stream(to + e + 128 * i, x[i]);
+            for (uint32_t i = 0; i < DEPTH; i++) gdn_st4f_global(to + e + 128 * i, x[i]);
         }
     }
 }

@@ -60,6 +60,23 @@ template <class T> GDN_DEVICE T *gdn_opaque(T *p) {
     asm volatile("" : "+l"(p));
     return p;
 }
+/* Without a policy, and known to be global memory. */
+GDN_DEVICE float gdn_ld4f_global(const float *p) {
+    float v;
+    asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory");
+    return v;
+}
+GDN_DEVICE void gdn_st4f_global(float *p, float v) {
+    asm volatile("st.global.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory");
+}
+GDN_DEVICE float4 gdn_ld16f_global(const void *p) {
+    float4 v;
+    asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p) : "memory");
+    return v;
+}
+GDN_DEVICE void gdn_st16f_global(void *p, float4 v) {
+    asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+}
 GDN_DEVICE float gdn_ld4f_stream(const float *p) {
     float v;
     asm volatile("ld.global.cs.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory");
@@ -67,11 +84,6 @@ GDN_DEVICE float gdn_ld4f_stream(const float *p) {
 }
 GDN_DEVICE void gdn_st4f_stream(float *p, float v) {
     asm volatile("st.global.cs.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory");
-}
-GDN_DEVICE float2 gdn_ld8f_stream(const void *p) {
-    float2 v;
-    asm volatile("ld.global.cs.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(p) : "memory");
-    return v;
 }
 GDN_DEVICE float4 gdn_ld16f_stream(const void *p) {
     float4 v;

@@ -194,11 +194,11 @@ GDN_DEVICE void gdn_step_begin(gdn_step_smem<ROWS> &m, const gdn_step &a, uint64
 
 /* Rows [row, row + rows) of a head, 1 <= rows <= ROWS, from the state `in` (NULL: zeros). after(t): where the state after row t
  * goes, NULL: nowhere. seen.keys(m, rows): called by all threads when g and k are in m; seen.value(m, t, column): vn is. */
-template <uint32_t DIM, uint32_t ROWS, class AFTER, class SEEN>
+template <uint32_t DIM, uint32_t ROWS, bool STREAM, class AFTER, class SEEN>
 GDN_DEVICE void gdn_step_rows(gdn_step_smem<ROWS> &m, const gdn_step &a, uint64_t row, uint32_t rows, uint32_t head, const float *in,
                               AFTER after, SEEN seen) {
     const uint32_t i = threadIdx.x;
-    gdn_state<DIM> state(m.turn);
+    gdn_state<DIM, STREAM> state(m.turn);
     gdn_step_begin<DIM, ROWS>(
         m, a, row, rows, head,
         [&] {

@@ -88,14 +88,15 @@ GDN_DEVICE float gdn_split_total(const float *sums) {
 GDN_DEVICE void gdn_split_decode(gdn_split_smem &m, const gdn_step &a, uint64_t row, uint32_t head, uint32_t slice, const float *in,
                                  float *out) {
     const uint32_t i = threadIdx.x, column = slice * GDN_SPLIT_COLUMNS + gdn_lane();
-    const uint64_t qk = row * a.qk_stride + gdn_key_head(head, a.nk, a.nv) * GDN_STEP_DIM + i, gb = row * a.gb_stride + head;
-    const gdn_bf16 q16 = a.q[qk], k16 = a.k[qk], v16 = a.v[row * a.v_stride + head * GDN_STEP_DIM + column];
-    const float gate = a.gate[gb], beta = a.beta[gb];
     gdn_split_state state;
     const float *const from = gdn_opaque(in + gdn_split_state::place(slice));
     float *const to = gdn_opaque(out + gdn_split_state::place(slice));
     GDN_UNROLL
     for (uint32_t g = 0; g < GDN_SPLIT_GROUPS; g++) state.s[g] = in ? state.get(from, (uint64_t)in % 16 == 0, g) : float4 { 0, 0, 0, 0 };
+    /* after the state's loads: the key head takes a division */
+    const uint64_t qk = row * a.qk_stride + gdn_key_head(head, a.nk, a.nv) * GDN_STEP_DIM + i, gb = row * a.gb_stride + head;
+    const gdn_bf16 q16 = a.q[qk], k16 = a.k[qk], v16 = a.v[row * a.v_stride + head * GDN_STEP_DIM + column];
+    const float gate = a.gate[gb], beta = a.beta[gb];
     m.q[i] = gdn_to_f32(q16);
     m.k[i] = gdn_to_f32(k16);
 #ifdef GDN_QK_L2NORM

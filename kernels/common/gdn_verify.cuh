@@ -51,7 +51,7 @@ GDN_DEVICE void gdn_verify_head(gdn_step_smem<ROWS> &m, const gdn_step &a, const
         gdn_step_carry(in, p.out, DIM * DIM);
         return;
     }
-    gdn_step_rows<DIM, ROWS>(
+    gdn_step_rows<DIM, ROWS, true>(
         m, a, span.row, span.rows, head, in,
         [&](uint32_t t) {
             if (t + 1 == span.rows) return p.out;

@@ -22,7 +22,7 @@ GDN_DEVICE void decode(gdn_step_smem<1> &m, const gdn_step &a, const gdn_rule_ex
     const uint32_t head = blockIdx.x, b = blockIdx.y;
     const gdn_state_ptrs p = gdn_states_of(x, h_state, is_table, b, head, a.nv, DIM, DIM);
     if (p.in)
-        gdn_step_rows<DIM, 1>(
+        gdn_step_rows<DIM, 1, false>(
             m, a, b, 1, head, gdn_is_fresh(x, b) ? nullptr : p.in, [&](uint32_t) { return p.out; }, gdn_step_unseen());
     else
         gdn_step_zero(a, b, 1, head, DIM);

@@ -69,7 +69,7 @@ GDN_DEVICE void woa(woa_smem &m, const gdn_step &a, const gdn_rule_ext &x, void 
     if (span.rows == 0) return;
     const float *const in = gdn_is_fresh(x, b) ? nullptr : p.in;
     const to_stash seen = { stash, pitch, stash_row, a.nk, a.nv, head };
-    gdn_step_rows<GDN_STASH_DIM, GDN_STASH_ROWS>(m, a, span.row, span.rows, head, in, gdn_step_nowhere(), seen);
+    gdn_step_rows<GDN_STASH_DIM, GDN_STASH_ROWS, true>(m, a, span.row, span.rows, head, in, gdn_step_nowhere(), seen);
 }
 
 GDN_KERNEL(GDN_STEP_BLOCK, 3)

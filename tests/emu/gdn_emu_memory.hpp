@@ -54,14 +54,23 @@ GDN_DEVICE void gdn_st8_stream(void *p, uint2 v, EMU_AT) {
 template <class T> GDN_DEVICE T *gdn_opaque(T *p) {
     return p;
 }
+GDN_DEVICE float gdn_ld4f_global(const float *p, EMU_AT) {
+    return emu::aligned<float>(p, at);
+}
+GDN_DEVICE void gdn_st4f_global(float *p, float v, EMU_AT) {
+    emu::put(p, v, at);
+}
+GDN_DEVICE float4 gdn_ld16f_global(const void *p, EMU_AT) {
+    return emu::aligned<float4>(p, at);
+}
+GDN_DEVICE void gdn_st16f_global(void *p, float4 v, EMU_AT) {
+    emu::put(p, v, at);
+}
 GDN_DEVICE float gdn_ld4f_stream(const float *p, EMU_AT) {
     return emu::aligned<float>(p, at);
 }
 GDN_DEVICE void gdn_st4f_stream(float *p, float v, EMU_AT) {
     emu::put(p, v, at);
-}
-GDN_DEVICE float2 gdn_ld8f_stream(const void *p, EMU_AT) {
-    return emu::aligned<float2>(p, at);
 }
 GDN_DEVICE float4 gdn_ld16f_stream(const void *p, EMU_AT) {
     return emu::aligned<float4>(p, at);
