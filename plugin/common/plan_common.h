@@ -53,6 +53,10 @@ gdn_status gdn__shape_norm(gdn_norm_shape *s, gdn_text *err);
 gdn_status gdn__shape_state(gdn_state_shape *s, gdn_text *err);
 gdn_status gdn__shape_w4a4(gdn_w4a4_shape *s, gdn_text *err);
 
+/* The output scale of a plan that names none: what rsqrtf gives on an H200 for 64 and 128 (its last bit is not 1/sqrt's), so that all
+ * targets have a GPU's bytes. */
+float gdn__own_scale(uint32_t k_dim);
+
 /* ---- text and small checks: each failing one writes `<op>: <what>` and returns the status ---- */
 gdn_status gdn__fail(gdn_text *err, gdn_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 gdn_status gdn__check_stride(gdn_text *err, const char *op, const char *field, uint32_t *stride, uint64_t row);

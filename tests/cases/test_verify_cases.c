@@ -153,11 +153,14 @@ static void B67_different_drafts_then_a_plain_step(void **state) {
         src[b] = all ? -1 : (int32_t)(b * 4 + na[b] - 1);
         dst[b] = all ? -1 : c.out[b];
     }
+    guard src_slots = guard_of(src, sizeof src), dst_slots = guard_of(dst, sizeof dst);
     const gdn_state_shape copy = { .base = SHAPE_BASE(gdn_state_shape, GDN_OP_STATE_COPY, 0), .bytes = c.state_elems * 4, .max_count = 3 };
-    const uint64_t ptr[] = { addr_of(c.hi.p), addr_of(c.pool.p), addr_of(src), addr_of(dst) };
+    const uint64_t ptr[] = { addr_of(c.hi.p), addr_of(c.pool.p), addr_of(src_slots.p), addr_of(dst_slots.p) };
     const uint32_t count = 3;
     run_ok(&copy, 4, ptr, 1, &count);
     assert_memory_equal(folded.p, c.pool.p, folded.bytes);
+    guard_free(&dst_slots);
+    guard_free(&src_slots);
     guard_free(&folded);
     guard_free(&after);
     for (uint32_t b = 0; b < 3; b++) {

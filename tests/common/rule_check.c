@@ -266,7 +266,6 @@ void rc_check_alone(rule_case *c) {
 }
 
 void rc_then_decode(const rule_case *c, const rc_expect *e) {
-    if (!target_carries_decode()) return;
     rc_spec s = c->s;
     s.op = GDN_OP_DECODE;
     s.len = NULL;

@@ -1,6 +1,5 @@
 /* target.c - see target.h. */
 #include "target.h"
-#include "gdn_op_rule.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +24,11 @@ static const char *target_name(void) {
     const char *name = getenv("GDN_TEST_TARGET");
     return name ? name : "cpu";
 }
+bool target_is_named(const char *name) {
+    return strcmp(target_name(), name) == 0;
+}
 bool target_is_cpu(void) {
-    return strcmp(target_name(), "cpu") == 0;
+    return target_is_named("cpu");
 }
 
 uint32_t target_act(void) {
@@ -117,22 +119,6 @@ void plan_fails(const void *shape, gdn_status status, const char *part) {
     gdn_plan_free(p);
     if (s != status) fail_msg("plan: expected %s naming \"%s\", got %s: %s", gdn_status_name(status), part, gdn_status_name(s), text);
     if (!strstr(text, part)) fail_msg("plan: %s, but the text does not name \"%s\": %s", gdn_status_name(s), part, text);
-}
-
-bool target_carries_decode(void) {
-    const gdn_rule_shape s = { .base = SHAPE_BASE(gdn_rule_shape, GDN_OP_DECODE, GDN_BF16),
-                               .nk = 1,
-                               .nv = 1,
-                               .k_dim = 128,
-                               .v_dim = 128,
-                               .gate_form = GDN_GATE_LINEAR,
-                               .state_type = GDN_F32,
-                               .max_batch = 1 };
-    gdn_hplan *p = NULL;
-    char text[512];
-    const gdn_status st = plan_try(&s, &p, text, sizeof text);
-    gdn_plan_free(p);
-    return st != GDN_ABSENT;
 }
 
 uint64_t plan_workspace(const gdn_hplan *p) {

@@ -14,13 +14,13 @@
 
 #include <cmocka.h>
 
-extern const char *target_woa;    /* the lever gdn_woa at the first use: "1"; set it to NULL in main to leave it unset */
-gdn *target(void);                /* opened at the first use; GDN_TEST_TARGET, else "cpu"; device GDN_TEST_DEVICE, else 0 */
-bool target_is_cpu(void);         /* by its name, without opening it */
-uint32_t target_act(void);        /* GDN_F32 on the cpu target, GDN_BF16 on the others */
-bool target_is_light(void);       /* small shapes: under a sanitizer, or on a target that is not the cpu */
-bool target_carries_decode(void); /* false: a GPU target whose decode kernels do not exist yet */
-int target_setup(void **state);   /* group fixtures for cmocka */
+extern const char *target_woa; /* the lever gdn_woa at the first use: "1"; set it to NULL in main to leave it unset */
+gdn *target(void);             /* opened at the first use; GDN_TEST_TARGET, else "cpu"; device GDN_TEST_DEVICE, else 0 */
+bool target_is_cpu(void);      /* by its name, without opening it */
+bool target_is_named(const char *name);
+uint32_t target_act(void);      /* GDN_F32 on the cpu target, GDN_BF16 on the others */
+bool target_is_light(void);     /* small shapes: under a sanitizer, or on a target that is not the cpu */
+int target_setup(void **state); /* group fixtures for cmocka */
 int target_teardown(void **state);
 
 void target_log_clear(void);

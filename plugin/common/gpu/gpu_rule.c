@@ -134,7 +134,7 @@ static gdn_status normalise(const gdn_plan *p, const gdn__call *c, const gpu_rul
 }
 
 static gpu_rule_io io_of(const gdn_rule_shape *s, const gdn__call *c, const gpu_rule_order *o) {
-    const float own = 1.0f / sqrtf((float)s->k_dim);
+    const float own = gdn__own_scale(s->k_dim);
     gpu_rule_io io = { .query = given(c, o->query),
                        .key = given(c, o->key),
                        .cu = given(c, o->cu),
