@@ -253,6 +253,33 @@ static void workspace(void **state) {
     down(&b);
 }
 
+/* B24: 101,376 bytes of shared memory a block, as GB10-class devices have, are enough for every kernel; less is told before any launch. */
+static void B24_shared_memory_of_a_block(void **state) {
+    (void)state;
+    static const char *const levers[][3] = {
+        { NULL }, { "gdn_pipe", "0", NULL }, { "gdn_vtile", "1", NULL }, { "gdn_no_fwd_o_mma8", "true", NULL }
+    };
+    for (uint32_t i = 0; i < sizeof levers / sizeof *levers; i++)
+        for (uint32_t optin = 101376; optin >= 90000; optin -= 11376) {
+            bench b;
+            const gdn_rule_shape s = shape_of();
+            up(&b, "gb10", levers[i]);
+            b.id->ops->fini(b.ctx);
+            b.m.device[0].smem_optin = optin;
+            assert_int_equal(b.id->ops->init(&b.m.host, 0, &b.ctx, &b.err), GDN_OK);
+            const gdn_status st = make(&b, &s);
+            if (optin == 101376) {
+                assert_int_equal(st, GDN_OK);
+                assert_int_equal(launch(&b, 0x20000, 0, 1, 64), GDN_OK);
+            } else {
+                assert_int_equal(st, GDN_E_ARG);
+                assert_null(b.plan);
+                assert_non_null(strstr(b.text, "bytes of shared memory a block, the device has 90000"));
+            }
+            down(&b);
+        }
+}
+
 static void missing_pointers(void **state) {
     (void)state;
     bench b;
@@ -278,8 +305,13 @@ static void missing_pointers(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(three_launches), cmocka_unit_test(extras),    cmocka_unit_test(guards),
-        cmocka_unit_test(lines),          cmocka_unit_test(workspace), cmocka_unit_test(missing_pointers),
+        cmocka_unit_test(three_launches),
+        cmocka_unit_test(extras),
+        cmocka_unit_test(guards),
+        cmocka_unit_test(lines),
+        cmocka_unit_test(workspace),
+        cmocka_unit_test(missing_pointers),
+        cmocka_unit_test(B24_shared_memory_of_a_block),
     };
     return cmocka_run_group_tests_name("prefill on the mocked backend", tests, NULL, NULL);
 }
