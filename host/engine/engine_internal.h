@@ -83,6 +83,12 @@ struct gdn_engine {
     char graph_why[200]; /* the last capture that failed */
 };
 
+/* Rows of a product. On a GPU few rows go as four (every buffer has more): cuBLAS then takes the same way for each number of them, so
+ * that a verified row has the bits of a decoded one, as with OpenBLAS (dense_blas.c). */
+static inline uint32_t gdn__product_rows(const gdn_engine *e, uint32_t rows) {
+    return e->stream && rows < GDN_ENGINE_MAX_ROWS ? GDN_ENGINE_MAX_ROWS : rows;
+}
+
 /* weights.c */
 gdn_status gdn__weights_load(gdn_engine *e, gdn__checkpoint *ck, gdn_engine_progress progress, void *user, gdn_text *err);
 /* Row of the checkpoint's in_proj_qkvz (per key head [q | k | v x r | z x r]) that is row `row` of Q | K | V | Z. */

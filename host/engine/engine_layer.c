@@ -128,23 +128,25 @@ static gdn_status run_norm(gdn_engine *e, const gdn__layer *l, uint32_t rows) {
 /* proj = linear_attn(h) */
 static gdn_status run_attention(gdn_engine *e, const gdn__layer *l, uint32_t rows, uint32_t how) {
     const gdn_model_config *c = &e->c;
-    gdn_status s = e->dense->matmul(e->dense_ctx, e->rows.h, l->qkvz, e->rows.qkvz, rows, c->hidden, gdn_config_qkvz(c), e->act);
+    const uint32_t n = gdn__product_rows(e, rows);
+    gdn_status s = e->dense->matmul(e->dense_ctx, e->rows.h, l->qkvz, e->rows.qkvz, n, c->hidden, gdn_config_qkvz(c), e->act);
     if (s == GDN_OK) s = run_conv(e, l, rows, how);
     if (s == GDN_OK) s = run_gates(e, l, rows);
     if (s == GDN_OK && how == GDN__RUN_PREFILL) s = run_prefill(e, l, rows);
     if (s == GDN_OK && how == GDN__RUN_DECODE) s = run_decode(e, l);
     if (s == GDN_OK && how == GDN__RUN_VERIFY) s = run_verify(e, l, rows);
     if (s == GDN_OK) s = run_norm(e, l, rows);
-    if (s == GDN_OK) s = e->dense->matmul(e->dense_ctx, e->rows.core_n, l->out, e->rows.proj, rows, c->nv * c->v_dim, c->hidden, e->act);
+    if (s == GDN_OK) s = e->dense->matmul(e->dense_ctx, e->rows.core_n, l->out, e->rows.proj, n, c->nv * c->v_dim, c->hidden, e->act);
     return s;
 }
 
 /* proj = mlp(h) */
 static gdn_status run_mlp(gdn_engine *e, const gdn__layer *l, uint32_t rows) {
     const gdn_model_config *c = &e->c;
-    gdn_status s = e->dense->matmul(e->dense_ctx, e->rows.h, l->gate_up, e->rows.gate_up, rows, c->hidden, 2 * c->inter, e->act);
+    const uint32_t n = gdn__product_rows(e, rows);
+    gdn_status s = e->dense->matmul(e->dense_ctx, e->rows.h, l->gate_up, e->rows.gate_up, n, c->hidden, 2 * c->inter, e->act);
     if (s == GDN_OK) s = e->dense->silu_mul(e->dense_ctx, e->rows.gate_up, e->rows.act, rows, c->inter);
-    if (s == GDN_OK) s = e->dense->matmul(e->dense_ctx, e->rows.act, l->down, e->rows.proj, rows, c->inter, c->hidden, e->act);
+    if (s == GDN_OK) s = e->dense->matmul(e->dense_ctx, e->rows.act, l->down, e->rows.proj, n, c->inter, c->hidden, e->act);
     return s;
 }
 

@@ -11,7 +11,8 @@ gdn_status gdn__logits_enqueue(gdn_engine *e, uint32_t first, uint32_t rows) {
     const gdn_model_config *c = &e->c;
     const uint64_t x = e->rows.x + (uint64_t)first * c->hidden * gdn__type_bytes(e->act);
     const gdn_status s = e->dense->rms_norm(e->dense_ctx, x, e->final_norm, e->rows.h, rows, c->hidden, c->eps);
-    return s == GDN_OK ? e->dense->matmul(e->dense_ctx, e->rows.h, e->head, e->rows.logits, rows, c->hidden, c->vocab, GDN_F32) : s;
+    const uint32_t n = gdn__product_rows(e, rows);
+    return s == GDN_OK ? e->dense->matmul(e->dense_ctx, e->rows.h, e->head, e->rows.logits, n, c->hidden, c->vocab, GDN_F32) : s;
 }
 
 gdn_status gdn__rows_enqueue(gdn_engine *e, uint32_t rows, uint32_t how) {

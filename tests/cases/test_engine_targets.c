@@ -120,6 +120,26 @@ static void steps_and_graphs(void **state) {
     }
 }
 
+/* The first row of a verify is decode's, bit for bit, whatever comes with it. */
+static void first_row_is_a_step(void **state) {
+    (void)state;
+    if (!target_carries_decode()) skip();
+    float step[VOCAB], rows[GDN_ENGINE_MAX_ROWS * VOCAB];
+    gdn_engine *e = load(target(), GDN_BF16);
+    for (uint32_t k = 0; k <= GDN_ENGINE_MAX_ROWS; k++) {
+        assert_int_equal(gdn_engine_reset(e, NULL), GDN_OK);
+        assert_int_equal(gdn_engine_prefill(e, text, 21, false, NULL, NULL), GDN_OK);
+        if (!k)
+            assert_int_equal(gdn_engine_step(e, text[21], step, NULL), GDN_OK);
+        else
+            assert_int_equal(gdn_engine_verify(e, text + 21, k, rows, NULL), GDN_OK);
+        if (k) assert_memory_equal(rows, step, sizeof step);
+        if (k > 1) assert_memory_not_equal(rows + VOCAB, step, sizeof step); /* the control */
+        if (k) assert_int_equal(gdn_engine_accept(e, 1, NULL), GDN_OK);
+    }
+    gdn_engine_free(e);
+}
+
 /* Replays count as the launches that they stand for. */
 typedef struct launches {
     uint64_t decode, conv;
@@ -198,6 +218,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prefill_as_on_the_cpu),
         cmocka_unit_test(steps_and_graphs),
+        cmocka_unit_test(first_row_is_a_step),
         cmocka_unit_test(counts),
         cmocka_unit_test(refusals),
     };
