@@ -88,7 +88,6 @@ static void walk(gdn_engine *e, float *out, uint32_t *rows) {
 /* A replayed graph gives the bytes of the launches that it was made of, twice over; and both are near the cpu's. */
 static void steps_and_graphs(void **state) {
     (void)state;
-    if (!target_carries_decode()) skip();
     static float plain[TOKENS * VOCAB], graph[TOKENS * VOCAB], other[TOKENS * VOCAB];
     uint32_t rows = 0;
     const char *why = NULL;
@@ -123,7 +122,6 @@ static void steps_and_graphs(void **state) {
 /* The first row of a verify is decode's, bit for bit, whatever comes with it. */
 static void first_row_is_a_step(void **state) {
     (void)state;
-    if (!target_carries_decode()) skip();
     float step[VOCAB], rows[GDN_ENGINE_MAX_ROWS * VOCAB];
     gdn_engine *e = load(target(), GDN_BF16);
     for (uint32_t k = 0; k <= GDN_ENGINE_MAX_ROWS; k++) {
@@ -154,7 +152,6 @@ static void note(void *user, const char *op, const gdn_route *route, uint64_t n)
 
 static void counts(void **state) {
     (void)state;
-    if (!target_carries_decode()) skip();
     launches l = { 0, 0 };
     float logits[VOCAB];
     gdn_engine *e = load(target(), GDN_BF16);

@@ -1,7 +1,9 @@
 /* test_engine_text.c - a trained checkpoint against text recorded from another implementation, plain and speculative.
  *
- * f32: every recorded byte is reproduced in closed loop, and both ways to speculate give the same bytes. bf16: fed with the
- * recorded bytes, it differs only where the recording's two best logits are less than 0.5 apart. */
+ * f32 (target cpu): every recorded byte is reproduced in closed loop, and both ways to speculate give the same bytes. bf16: fed with the
+ * recorded bytes, it differs only where the recording's two best logits are less than 0.5 apart. On a GPU target, which has bf16
+ * alone, the texts are shorter, and speculation is judged as rounding allows: every byte that it writes is plain decoding's best one
+ * at that place or within 0.5 of it. */
 #include "engine.h"
 #include "generate.h"
 #include "target.h"
@@ -192,6 +194,71 @@ static void teacher_forced(void **state) {
     gdn_engine_free(e);
 }
 
+/* ---- a GPU target ---- */
+enum { SHORT = 20, LONG = 40 }; /* bytes of each case fed; written */
+
+/* Every byte of w is the best after those before it, or within 0.5 of it. */
+static uint64_t differs(gdn_engine *e, const recorded *c, const written *w, double *worst) {
+    float logits[VOCAB];
+    uint64_t n = 0;
+    assert_int_equal(gdn_engine_reset(e, NULL), GDN_OK);
+    assert_int_equal(gdn_engine_prefill(e, c->prompt, c->n_prompt, false, logits, NULL), GDN_OK);
+    for (uint64_t i = 0; i < w->n; i++) {
+        const uint32_t best = best_of(logits);
+        n += best != w->tokens[i];
+        *worst = fmax(*worst, (double)logits[best] - (double)logits[w->tokens[i]]);
+        if (i + 1 < w->n) assert_int_equal(gdn_engine_step(e, w->tokens[i], logits, NULL), GDN_OK);
+    }
+    return n;
+}
+
+static void bf16_fed(void **state) {
+    (void)state;
+    static recorded c;
+    double worst = 0, first = 0, other = 0;
+    uint64_t wrong = 0;
+    gdn_engine *e = load(GDN_BF16, false);
+    for (size_t i = 0; read_case("bfloat16", i, &c); i++) {
+        c.n = c.n < SHORT ? c.n : SHORT;
+        wrong += replay(e, &c, &worst, &first);
+    }
+    print_message("%llu mismatches, largest gap %g, first logits within %g\n", (unsigned long long)wrong, worst, first);
+    assert_true(worst < 0.5 && first < 0.5);
+    assert_true(read_case("bfloat16", 0, &c)); /* the control */
+    c.prompt[1] ^= 1;
+    c.n = SHORT;
+    assert_true(replay(e, &c, &worst, &other) > 0 && other > 0.5);
+    gdn_engine_free(e);
+}
+
+/* Two texts: one whose drafts are all right, one whose drafts are wrong. */
+static void bf16_speculative(void **state) {
+    (void)state;
+    static recorded c;
+    static const size_t cases[] = { 2, 1 };
+    gdn_engine *e = load(GDN_BF16, false), *woa = load(GDN_BF16, true);
+    for (uint32_t way = 0; way < 2; way++) {
+        written w = { .n = 0 };
+        uint64_t accepted = 0, proposed = 0, rows4 = 0, other = 0;
+        double worst = 0;
+        for (size_t i = 0; i < N_OF(cases); i++) {
+            assert_true(read_case("bfloat16", cases[i], &c));
+            const gdn_generate_stats st = write_text(way ? woa : e, &c, 0, 3, LONG, &w);
+            other += differs(e, &c, &w, &worst);
+            accepted += st.accepted;
+            proposed += st.proposed;
+            rows4 += st.rows[4];
+        }
+        print_message("%s: %llu of %llu drafts accepted, %llu bytes are not plain decoding's, at most %g from it\n", way ? "woa" : "verify",
+                      (unsigned long long)accepted, (unsigned long long)proposed, (unsigned long long)other, worst);
+        assert_true(accepted > 10 && accepted < proposed && rows4 > 3 && worst < 0.5);
+        w.tokens[LONG / 2] ^= 1; /* the control */
+        assert_true(differs(e, &c, &w, &worst) > 0 && worst > 0.5);
+    }
+    gdn_engine_free(woa);
+    gdn_engine_free(e);
+}
+
 static int setup(void **state) {
     recording = json_load_file(GDN_TEST_DATA "/jargon-tiny/greedy.json", 0, NULL);
     return recording ? target_setup(state) : -1;
@@ -209,5 +276,6 @@ int main(void) {
         cmocka_unit_test(stopping),
         cmocka_unit_test(teacher_forced),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    const struct CMUnitTest on_a_gpu[] = { cmocka_unit_test(bf16_fed), cmocka_unit_test(bf16_speculative) };
+    return target_is_cpu() ? cmocka_run_group_tests(tests, setup, teardown) : cmocka_run_group_tests(on_a_gpu, setup, teardown);
 }
