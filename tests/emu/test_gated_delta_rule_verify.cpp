@@ -54,15 +54,15 @@ static std::string form_name(uint32_t rows, int form) {
 }
 
 static void plain(emu::check &c) {
-    c.test("2, 3, 4 rows: core, ext and general entry", [](emu::bench &b) {
-        for (uint32_t rows : { 2u, 3u, 4u })
+    for (uint32_t rows : { 2u, 3u, 4u })
+        c.test((std::to_string(rows) + " rows: core, ext and general entry").c_str(), [&](emu::bench &b) {
             for (uint32_t dim : { 64u, 128u })
                 for (int form : { CORE, EXT, GENERAL, GENERAL_EXT }) {
                     rule_case r;
                     r.rows = rows, r.dim = dim, r.hi_capacity = form % 2 ? rows + 1 : rows - 1; /* B60: the pitch is the capacity */
                     verify(b, r, form_name(rows, form), form);
                 }
-    });
+        });
     for (uint32_t rows = 1; rows <= 16; rows++)
         c.test((std::to_string(rows) + " rows").c_str(), [&](emu::bench &b) {
             rule_case r;
