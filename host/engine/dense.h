@@ -18,7 +18,8 @@ typedef struct gdn__dense {
     void (*close)(void *ctx); /* NULL is ignored */
     /* The element type that weights of matmul and embed must be stored in. */
     uint32_t (*weight_type)(uint32_t act_type);
-    /* y[rows][out] = x[rows][in] w[out][in]^T; y_type GDN_F32 keeps f32 (but bf16 tables round the values), else act_type. */
+    /* y[rows][out] = x[rows][in] w[out][in]^T; y_type GDN_F32 keeps f32 (on host memory in bf16 the values are
+     * rounded nevertheless, as Hugging Face's are), else act_type. */
     gdn_status (*matmul)(void *ctx, uint64_t x, uint64_t w, uint64_t y, uint32_t rows, uint32_t in, uint32_t out, uint32_t y_type);
     /* y[i] = w[tokens[i]]; tokens u32, in the table's memory as everything else. */
     gdn_status (*embed)(void *ctx, uint64_t w, uint64_t tokens, uint64_t y, uint32_t rows, uint32_t dim);

@@ -7,7 +7,6 @@
  *     gdn_engine_rms_norm  y[r] = x[r] * (1 / sqrt(mean x[r]^2 + eps)) * w, w f32          grid (rows)
  *     gdn_engine_add       y += x, n elements                                              grid (ceil(n / 256))
  *     gdn_engine_silu_mul  y[r] = bf16(silu(gate[r])) * up[r], rows [gate dim | up dim]    grid (ceil(dim / 256), rows)
- *     gdn_engine_round     y = f32(bf16(y)), n f32 elements                                grid (ceil(n / 256))
  *
  * Sum of squares: each thread the elements tid, tid + 256, ... ascending, a butterfly over the warp, warps ascending. */
 #include "gdn_math.cuh"
@@ -55,10 +54,4 @@ gdn_engine_silu_mul(const gdn_bf16 *gate_up, gdn_bf16 *y, uint32_t dim) {
     const float g = gdn_to_f32(gate[i]);
     const float silu = gdn_to_f32(gdn_to_bf16(gdn_div(g, 1.0f + gdn_exp(-g)))); /* two modules, two roundings */
     y[(uint64_t)blockIdx.y * dim + i] = gdn_to_bf16(silu * gdn_to_f32(up[i]));
-}
-
-GDN_KERNEL(ENGINE_BLOCK)
-gdn_engine_round(float *y, uint64_t n) {
-    const uint64_t i = (uint64_t)blockIdx.x * ENGINE_BLOCK + threadIdx.x;
-    if (i < n) y[i] = gdn_to_f32(gdn_to_bf16(y[i]));
 }

@@ -13,8 +13,7 @@ extern const char *const gdn__engine_sources_names[], *const gdn__engine_sources
     X(EMBED, embed)       \
     X(RMS_NORM, rms_norm) \
     X(ADD, add)           \
-    X(SILU_MUL, silu_mul) \
-    X(ROUND, round)
+    X(SILU_MUL, silu_mul)
 #define GDN__ROWS_ENUM_(id, name) GDN__ROWS_##id,
 enum { GDN__ROWS_MAP(GDN__ROWS_ENUM_) GDN__ROWS_ENTRIES };
 #undef GDN__ROWS_ENUM_

@@ -186,6 +186,7 @@ static void test_json_failures(void **state) {
                  { "cache --json", 2, "expected one of list, verify, prune" },
                  { "compile --json", 2, "--arch is missing" },
                  { "generate --json", 2, "--model is missing" },
+                 { "generate --json --graph maybe", 2, "--graph 'maybe' is not on or off" },
                  { "bench --json --set foo=1", 2, "--set foo: unknown key" },
                  { "check --json extra", 2, "unexpected argument 'extra'" },
                  { "check --json --conf /nonexistent.ini", 2, "--conf /nonexistent.ini: no such file" },

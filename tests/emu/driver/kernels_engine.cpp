@@ -4,8 +4,9 @@
 #include "engine_rows.cu"
 
 static const emu_driver::kernel engine[] = {
-    EMU_KERNEL("engine_rows.cu", gdn_engine_embed), EMU_KERNEL("engine_rows.cu", gdn_engine_rms_norm),
-    EMU_KERNEL("engine_rows.cu", gdn_engine_add),   EMU_KERNEL("engine_rows.cu", gdn_engine_silu_mul),
-    EMU_KERNEL("engine_rows.cu", gdn_engine_round),
+    EMU_KERNEL("engine_rows.cu", gdn_engine_embed),
+    EMU_KERNEL("engine_rows.cu", gdn_engine_rms_norm),
+    EMU_KERNEL("engine_rows.cu", gdn_engine_add),
+    EMU_KERNEL("engine_rows.cu", gdn_engine_silu_mul),
 };
 EMU_MODULE(engine);
