@@ -12,10 +12,7 @@
 #pragma once
 #include "gdn_memory.cuh"
 #include "gdn_mma_fp4.cuh"
-#include "gdn_w4a4.cuh"
-
-enum { GDN_MX_WARPS = 8, GDN_MX_BLOCK = 256, GDN_MX_TILE = 16 };
-enum { GDN_MX_PAIR_FLOATS = 1024 }; /* the eight warps' sums of a tile and a block of tokens: 4 KiB */
+#include "gdn_w4a4_sums.cuh"
 
 /* ---- weights ---- */
 /* A lane's part of sixteen rows: rows g and g + 8, the scales of row g + 8 (lane & 1). */
@@ -105,41 +102,6 @@ GDN_DEVICE void gdn_mx_chunk(float (&acc)[TILES][BLOCKS][4], const gdn_mx_words 
                 gdn_mma_mxf4nvf4_m16n8k64<0, 2>(acc[t][b + 1], first[t], q0, sa[t], sb);
                 gdn_mma_mxf4nvf4_m16n8k64<1, 3>(acc[t][b + 1], second[t], q1, sa[t], sb);
             }
-        }
-    }
-}
-
-/* ---- the eight sums, in order, and the store ---- */
-struct gdn_mx_out {
-    gdn_bf16 *C;
-    const float *Ag;
-    float scale2;
-    uint32_t M, N;
-};
-/* sums: 2 * GDN_MX_PAIR_FLOATS, 16-byte aligned. `between` runs in all threads once, behind the first barrier. */
-template <int BLOCKS, int TILES, class Between>
-GDN_DEVICE void gdn_mx_finish(const float (&acc)[TILES][BLOCKS][4], float *sums, uint32_t warp, uint32_t row0, const gdn_mx_out &o,
-                              const Between &between) {
-    constexpr uint32_t pairs = BLOCKS * TILES;
-    const uint32_t mine = threadIdx.x / 128, i = threadIdx.x % 128, lane = i / 4, r = i % 4;
-    GDN_UNROLL
-    for (uint32_t q = 0; q < pairs; q += 2) {
-        gdn_sync_block(); /* what lay here has been read */
-        GDN_UNROLL
-        for (uint32_t k = q; k < q + 2 && k < pairs; k++) {
-            const float(&a)[4] = acc[k / BLOCKS][k % BLOCKS];
-            gdn_st16f(sums + (k - q) * GDN_MX_PAIR_FLOATS + warp * 128 + gdn_lane() * 4, float4 { a[0], a[1], a[2], a[3] });
-        }
-        gdn_sync_block();
-        if (q == 0) between();
-        const uint32_t k = q + mine, m = k % BLOCKS * GDN_W4A4_TOKENS + lane % 4 * 2 + r % 2,
-                       n = row0 + k / BLOCKS * GDN_MX_TILE + lane / 4 + r / 2 * 8;
-        if (k < pairs && m < o.M && n < o.N) {
-            const float *const p = sums + mine * GDN_MX_PAIR_FLOATS + i;
-            float sum = p[0];
-            GDN_UNROLL
-            for (uint32_t w = 1; w < GDN_MX_WARPS; w++) sum += p[w * 128];
-            o.C[(uint64_t)m * o.N + n] = gdn_to_bf16(sum * (o.Ag[m] * o.scale2));
         }
     }
 }

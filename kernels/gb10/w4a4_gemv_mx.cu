@@ -33,7 +33,7 @@ GDN_DEVICE void project(const uint8_t *Aq, const uint8_t *As, const float *Ag, c
         GDN_UNROLL
         for (int t = 0; t < TILES; t++) now[t] = next[t];
     }
-    gdn_mx_finish<BLOCKS, TILES>(acc, sums, warp, row0, gdn_mx_out { C, Ag, scale2, M, N }, [] {});
+    gdn_mx_finish<BLOCKS, TILES>(acc, sums, gdn_mx_whole_block {}, row0, gdn_mx_out { C, Ag, scale2, M, N }, [] {});
 }
 
 #define ENTRY_(name, BLOCKS, TILES)                                                                                              \

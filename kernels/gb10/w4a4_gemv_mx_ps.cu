@@ -58,7 +58,7 @@ GDN_DEVICE void project(const uint8_t *Aq, const uint8_t *As, const float *Ag, c
                 gdn_mx_chunk<BLOCKS, 1>(acc, now, gdn_mx_global_at(Aq, As, M, chunks, c));
             now[0] = next[0];
         }
-        gdn_mx_finish<BLOCKS, 1>(acc, sums, warp, at * GDN_MX_TILE, out, [&] {
+        gdn_mx_finish<BLOCKS, 1>(acc, sums, gdn_mx_whole_block {}, at * GDN_MX_TILE, out, [&] {
             after = pulled[parity];
             if (after >= tiles || warp >= chunks) return;
             tile = gdn_mx_tile_at(Bq, Bs, after * GDN_MX_TILE, N, K);

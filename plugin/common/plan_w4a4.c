@@ -19,7 +19,7 @@ uint32_t gdn__w4a4_ps_stripe_chunks(uint32_t k) {
 
 gdn__w4a4_route gdn__w4a4_mx_pick(uint32_t m, uint32_t n, uint32_t nt) {
     const bool one = nt == 1;
-    gdn__w4a4_route r = { .entry = one ? GDN__W4A4_MX64 : GDN__W4A4_MX64_NT2, .rows = one ? 16 : 32 };
+    gdn__w4a4_route r = { .entry = one ? GDN__W4A4_MX64 : GDN__W4A4_MX64_NT2, .rows = one ? 16 : 32, .block = GDN__W4A4_BLOCK_THREADS };
     if (m <= 8) {
         r.entry = GDN__W4A4_MX8;
         r.rows = 16;
@@ -40,7 +40,32 @@ gdn__w4a4_route gdn__w4a4_mx_plan(uint32_t m, uint32_t n, uint32_t k, uint32_t n
     const uint32_t sst = gdn__w4a4_ps_stripe_chunks(k);
     const uint64_t smem = gdn__w4a4_ps_smem_bytes(gdn__w4a4_ps_column_blocks(m), sst);
     if (smem > GDN__W4A4_PS_SMEM_MAX || tiles_of(n, 16) < (uint64_t)GDN__W4A4_PS_MIN_TILES_PER_SM * sms) return r;
-    return (gdn__w4a4_route) {
-        .entry = m <= 16 ? GDN__W4A4_MX16_PS : GDN__W4A4_MX32_PS, .rows = 16, .grid = sms, .sst = sst, .smem = (uint32_t)smem
+    return (gdn__w4a4_route) { .entry = m <= 16 ? GDN__W4A4_MX16_PS : GDN__W4A4_MX32_PS,
+                               .rows = 16,
+                               .grid = sms,
+                               .block = GDN__W4A4_BLOCK_THREADS,
+                               .sst = sst,
+                               .smem = (uint32_t)smem };
+}
+
+gdn__w4a4_route gdn__w4a4_f16_plan(uint32_t m, uint32_t n, uint32_t k, uint32_t sms) {
+    static const struct {
+        uint32_t blocks, rows, groups;
+    } all[] = {
+#define ROW_(ID, entry, blocks, rows, groups) { blocks, rows, groups },
+        GDN__W4A4_F16_MAP(ROW_)
+#undef ROW_
     };
+    const uint32_t e = m <= 8 ? GDN__W4A4_F16_8 : m <= 16 ? GDN__W4A4_F16_16 : m <= 32 ? GDN__W4A4_F16_32 : GDN__W4A4_F16_64;
+    const uint32_t sums = GDN__W4A4_PS_REDUCTION_BYTES * all[e].groups, each = 8 * GDN__W4A4_F16_SLOT_BYTES * all[e].blocks;
+    const uint32_t want = gdn__w4a4_ps_stripe_chunks(k), most = (GDN__W4A4_F16_SMEM_MAX - sums) / each, sst = want < most ? want : most;
+    const uint32_t work = tiles_of(tiles_of(n, all[e].rows), all[e].groups), blocks = sms ? sms : GDN__W4A4_F16_SMS;
+    return (gdn__w4a4_route) { .entry = e,
+                               .rows = all[e].rows,
+                               .grid = m == 0          ? 0
+                                       : work < blocks ? work
+                                                       : blocks,
+                               .block = GDN__W4A4_BLOCK_THREADS * all[e].groups,
+                               .sst = sst,
+                               .smem = sst * each + sums };
 }

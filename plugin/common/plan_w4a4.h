@@ -36,11 +36,29 @@ enum { GDN__W4A4_MX_MAP(GDN__W4A4_ENUM_) GDN__W4A4_MX_ENTRIES };
 #undef GDN__W4A4_ENUM_
 
 typedef struct gdn__w4a4_route {
-    uint32_t entry;     /* GDN__W4A4_MX8, ...                    */
-    uint32_t rows;      /* weight rows a block; _ps: of a tile   */
-    uint32_t grid;      /* 0: nothing to launch                  */
+    uint32_t entry; /* GDN__W4A4_MX8, ...                    */
+    uint32_t rows;  /* weight rows a block; _ps: of a tile   */
+    uint32_t grid;  /* 0: nothing to launch                  */
+    uint32_t block;
     uint32_t sst, smem; /* _ps: staged chunks a warp, and bytes of dynamic shared memory */
 } gdn__w4a4_route;
+
+/* Without FP4 tensor cores (hopper): X(ID, entry, column blocks, weight rows a group, groups of eight warps). Blocks that stay, each with
+ * the first sst chunks of each warp's k as f16 in shared memory, as many as fit beside the groups' sums. */
+enum {
+    GDN__W4A4_F16_SMEM_MAX = 232448, /* of a block on 9.0 */
+    GDN__W4A4_F16_SLOT_BYTES = 2048, /* a chunk of eight tokens */
+    GDN__W4A4_F16_SMS = 132          /* when nobody can say */
+};
+#define GDN__W4A4_F16_MAP(X)                \
+    X(F16_8, "w4a4_gemv_f16_8", 1, 16, 3)   \
+    X(F16_16, "w4a4_gemv_f16_16", 2, 16, 3) \
+    X(F16_32, "w4a4_gemv_f16_32", 4, 32, 2) \
+    X(F16_64, "w4a4_gemv_f16_64", 8, 32, 1)
+#define GDN__W4A4_ENUM_(ID, ...) GDN__W4A4_##ID,
+enum { GDN__W4A4_F16_MAP(GDN__W4A4_ENUM_) GDN__W4A4_F16_ENTRIES };
+#undef GDN__W4A4_ENUM_
+gdn__w4a4_route gdn__w4a4_f16_plan(uint32_t m, uint32_t n, uint32_t k, uint32_t sms);
 
 uint32_t gdn__w4a4_ps_column_blocks(uint32_t m);
 uint64_t gdn__w4a4_ps_smem_bytes(uint32_t column_blocks, uint32_t sst);

@@ -240,6 +240,51 @@ static void absent_without_fp4_tensor_cores(void **state) {
     shut(&b);
 }
 
+/* On hopper: exact f16 products, under names of their own; no workspace, no lever. */
+static void f16_on_hopper(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t M;
+        const char *entry;
+        uint32_t block, sst, smem;
+    } rows[] = {
+        { 8, "w4a4_gemv_f16_8", 768, 5, 106496 },
+        { 16, "w4a4_gemv_f16_16", 768, 5, 188416 },
+        { 32, "w4a4_gemv_f16_32", 512, 3, 212992 },
+        { 64, "w4a4_gemv_f16_64", 256, 1, 139264 },
+    };
+    bench b;
+    prepare(&b, "hopper", 90, 132);
+    init(&b);
+    const gdn_w4a4_shape s = gemv(17408, 5120);
+    for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint64_t needs = 1;
+        b.m.params = 11;
+        const gdn_status st = go(&b, &s, rows[i].M, 0, &needs);
+        if (st) fail_msg("row %u: %d %s", i, st, b.m.lines ? b.m.line[b.m.lines - 1] : b.text);
+        assert_int_equal(needs, 0);
+        assert_string_equal(b.m.last.function->entry, rows[i].entry);
+        assert_int_equal(b.m.last.dims.grid[0], 132);
+        assert_int_equal(b.m.last.dims.block[0], rows[i].block);
+        assert_int_equal(b.m.last.dims.smem_bytes, rows[i].smem);
+        params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, SCALE2, 0x6000, rows[i].M, 17408, 5120, rows[i].sst },
+                   "88888484444");
+        char line[200];
+        snprintf(line, sizeof line, "3 route: W4A4: %s (no FP4 tensor cores: exact f16 products) M=%u grid=132 block=%u smem=%uB",
+                 rows[i].entry, rows[i].M, rows[i].block, rows[i].smem);
+        assert_int_equal(go(&b, &s, rows[i].M, 0, NULL), GDN_OK);
+        assert_int_equal(b.m.lines, i + 1);
+        assert_string_equal(b.m.line[i], line);
+    }
+    assert_false(mock_said(&b.m, "gemv_mx"));
+    shut(&b);
+    prepare(&b, "hopper", 90, 132);
+    b.m.broken_module = "w4a4_gemv_f16.cu";
+    init(&b);
+    assert_int_equal(go(&b, &s, 8, 0, NULL), GDN_ABSENT);
+    shut(&b);
+}
+
 static void refusals_by_name(void **state) {
     (void)state;
     static const struct {
@@ -275,9 +320,9 @@ static void refusals_by_name(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_quantiser),    cmocka_unit_test(tiles_and_persistent),       cmocka_unit_test(plans_share_a_function),
-        cmocka_unit_test(the_workspace),    cmocka_unit_test(a_broken_persistent_module), cmocka_unit_test(absent_without_fp4_tensor_cores),
-        cmocka_unit_test(refusals_by_name),
+        cmocka_unit_test(the_quantiser), cmocka_unit_test(tiles_and_persistent),       cmocka_unit_test(plans_share_a_function),
+        cmocka_unit_test(the_workspace), cmocka_unit_test(a_broken_persistent_module), cmocka_unit_test(absent_without_fp4_tensor_cores),
+        cmocka_unit_test(f16_on_hopper), cmocka_unit_test(refusals_by_name),
     };
     return cmocka_run_group_tests_name("gpu_w4a4", tests, NULL, NULL) != 0;
 }

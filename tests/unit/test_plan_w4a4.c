@@ -14,7 +14,7 @@ typedef struct row {
 
 static void check(const row *r) {
     const gdn__w4a4_route got = gdn__w4a4_mx_plan(r->m, r->n, r->k, r->nt, r->ps != 0, r->sms);
-    if (got.entry != r->entry || got.rows != r->rows || got.grid != r->grid || got.sst != r->sst || got.smem != r->smem)
+    if (got.entry != r->entry || got.rows != r->rows || got.grid != r->grid || got.sst != r->sst || got.smem != r->smem || got.block != 256)
         fail_msg("m=%u %ux%u nt=%u ps=%u on %u: entry %u rows %u grid %u sst %u smem %u, expected %u %u %u %u %u", r->m, r->n, r->k, r->nt,
                  r->ps, r->sms, got.entry, got.rows, got.grid, got.sst, got.smem, r->entry, r->rows, r->grid, r->sst, r->smem);
 }
@@ -111,6 +111,34 @@ static void wide_products(void **state) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check(&rows[i]);
 }
 
+/* The form without FP4 tensor cores: entry by m, as many staged chunks as fit, never more blocks than there is work. */
+static void f16_form(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t m, n, k, sms, entry, grid, block, sst, smem;
+    } rows[] = {
+        { 1, 17408, 5120, 132, PICK_(F16_8), 132, 768, 5, 5 * 16384 + 24576 },
+        { 8, 17408, 17408, 132, PICK_(F16_8), 132, 768, 12, 12 * 16384 + 24576 },
+        { 9, 17408, 5120, 132, PICK_(F16_16), 132, 768, 5, 5 * 32768 + 24576 },
+        { 16, 17408, 10240, 132, PICK_(F16_16), 132, 768, 6, 6 * 32768 + 24576 },
+        { 17, 17408, 5120, 132, PICK_(F16_32), 132, 512, 3, 3 * 65536 + 16384 },
+        { 32, 34816, 5120, 0, PICK_(F16_32), 132, 512, 3, 3 * 65536 + 16384 },
+        { 33, 17408, 5120, 132, PICK_(F16_64), 132, 256, 1, 131072 + 8192 },
+        { 64, 17408, 128, 132, PICK_(F16_64), 132, 256, 1, 131072 + 8192 },
+        { 8, 100, 128, 132, PICK_(F16_8), 3, 768, 1, 16384 + 24576 }, /* 7 tiles */
+        { 64, 1, 128, 132, PICK_(F16_64), 1, 256, 1, 131072 + 8192 },
+        { 0, 17408, 5120, 132, PICK_(F16_8), 0, 768, 5, 5 * 16384 + 24576 },
+        { 8, UINT32_MAX, 32768, 132, PICK_(F16_8), 132, 768, 12, 12 * 16384 + 24576 },
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const gdn__w4a4_route got = gdn__w4a4_f16_plan(rows[i].m, rows[i].n, rows[i].k, rows[i].sms);
+        if (got.entry != rows[i].entry || got.grid != rows[i].grid || got.block != rows[i].block || got.sst != rows[i].sst ||
+            got.smem != rows[i].smem)
+            fail_msg("row %zu: entry %u grid %u block %u sst %u smem %u", i, got.entry, got.grid, got.block, got.sst, got.smem);
+        assert_true(got.smem <= GDN__W4A4_F16_SMEM_MAX);
+    }
+}
+
 /* The route's refusals, by name and in their order; k % 128 above all: no chunk's tail is dropped in silence. */
 static void refusals(void **state) {
     (void)state;
@@ -136,7 +164,7 @@ static void refusals(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(worked_rows),   cmocka_unit_test(every_m),  cmocka_unit_test(pieces),
-        cmocka_unit_test(wide_products), cmocka_unit_test(refusals),
+        cmocka_unit_test(wide_products), cmocka_unit_test(f16_form), cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests_name("plan_w4a4", tests, NULL, NULL) != 0;
 }

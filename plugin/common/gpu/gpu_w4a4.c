@@ -1,4 +1,5 @@
-/* gpu_w4a4.c - FP4 projections: the pure planner's entry and geometry, shared memory, arguments, and the lines that people grep. */
+/* gpu_w4a4.c - FP4 projections: the pure planner's entry and geometry, shared memory, arguments, and the lines that people grep. Where
+ * there are FP4 tensor cores the mx entries run, else the f16 ones if the target carries them, under their own names. */
 #include "gpu_plugin.h"
 #include "plan_w4a4.h"
 #include <stdio.h>
@@ -13,22 +14,40 @@ static const uint32_t mx_entry[GDN__W4A4_MX_ENTRIES] = {
 #undef ROW_
 };
 
+static const uint32_t f16_entry[GDN__W4A4_F16_ENTRIES] = {
+#define ROW_(ID, ...) [GDN__W4A4_##ID] = GPU_E_W4A4_##ID,
+    GDN__W4A4_F16_MAP(ROW_)
+#undef ROW_
+};
+
+static bool is_f16(uint32_t entry) {
+    return entry >= GPU_E_W4A4_F16_8 && entry <= GPU_E_W4A4_F16_64;
+}
 static bool persistent(uint32_t entry) {
     return entry == GPU_E_W4A4_MX16_PS || entry == GPU_E_W4A4_MX32_PS;
 }
 
+/* The route, with its entry as this target's. */
 static gdn__w4a4_route route_of(const gpu_facts *f, const gdn_w4a4_shape *s, uint32_t m) {
     const gdn__levers *lv = f->levers;
-    const gdn__w4a4_route r = gdn__w4a4_mx_plan(m, s->N, s->K, lv->mx_nt, lv->mx_ps, f->sm_count);
+    gdn__w4a4_route r;
+    if (!gpu_has(f->present, GPU_E_W4A4_MX8) && gpu_has(f->present, GPU_E_W4A4_F16_8)) {
+        r = gdn__w4a4_f16_plan(m, s->N, s->K, f->sm_count);
+        r.entry = f16_entry[r.entry];
+        return r;
+    }
+    r = gdn__w4a4_mx_plan(m, s->N, s->K, lv->mx_nt, lv->mx_ps, f->sm_count);
     /* A persistent module that did not load: the tile entries give the same bytes. */
-    return gpu_has(f->present, mx_entry[r.entry]) ? r : gdn__w4a4_mx_plan(m, s->N, s->K, lv->mx_nt, false, f->sm_count);
+    if (!gpu_has(f->present, mx_entry[r.entry])) r = gdn__w4a4_mx_plan(m, s->N, s->K, lv->mx_nt, false, f->sm_count);
+    r.entry = mx_entry[r.entry];
+    return r;
 }
 
 /* Some launch of the plan may be persistent: it depends on m only through the column blocks. */
 static bool may_persist(const gpu_facts *f, const gdn_w4a4_shape *s) {
     static const uint32_t most[] = { 16, 32 };
     for (uint32_t i = 0; i < 2; i++)
-        if (persistent(mx_entry[route_of(f, s, s->max_m < most[i] ? s->max_m : most[i]).entry])) return true;
+        if (persistent(route_of(f, s, s->max_m < most[i] ? s->max_m : most[i]).entry)) return true;
     return false;
 }
 
@@ -50,32 +69,37 @@ void gpu_decide_w4a4(const gpu_facts *f, const gdn_w4a4_shape *s, const uint32_t
         return;
     }
     const gdn__w4a4_route r = route_of(f, s, m);
-    const bool ps = persistent(mx_entry[r.entry]);
-    gpu_take(d, mx_entry[r.entry], r.grid, 1, GDN__W4A4_BLOCK_THREADS, r.smem);
+    const bool ps = persistent(r.entry);
+    gpu_take(d, r.entry, r.grid, 1, r.block, r.smem);
     d->route.workspace_bytes = may_persist(f, s) ? COUNTER_BYTES : 0;
-    if (m <= 8) return; /* one entry, whatever the levers say */
+    if (m <= 8 || is_f16(r.entry)) return; /* one entry, whatever the levers say */
     d->route.lever = ps ? "w4a4_mx_ps" : "w4a4_mx_nt";
     d->route.lever_where = ps ? f->levers->mx_ps_where : f->levers->mx_nt_where;
     d->route.lever_source = ps ? f->levers->mx_ps_source : f->levers->mx_nt_source;
 }
 
-/* The same bound for every plan: a function has one, and plans with different K share it. One that is refused is absent. */
-gdn_status gpu_bind_w4a4(gdn_plan *p, gdn_text *err) {
-    static const uint32_t all[] = { GPU_E_W4A4_MX16_PS, GPU_E_W4A4_MX32_PS };
-    const gpu_facts facts = { &p->ctx->levers, p->present, p->ctx->device.sm_count };
-    const gdn_w4a4_shape *s = &p->shape.w4a4;
+/* The same bound for every plan: a function has one, and plans with different K share it. A persistent entry that is refused is absent:
+ * the others give the same bytes. */
+static gdn_status allow(gdn_plan *p, uint32_t entry, uint32_t bytes, gdn_text *err) {
     char why[256] = "";
     gdn_text text = { why, sizeof why, 0 };
-    if (gdn__w4a4_pick(s->max_m, s->N, s->K) != GDN_W4A4_TAKEN || !may_persist(&facts, s)) return GDN_OK;
-    for (uint32_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (!gpu_has(p->present, all[i])) continue;
-        const gdn_status st = gpu_allow_smem(p->ctx, all[i], p->entry[all[i]], GDN__W4A4_PS_SMEM_MOST, &text);
-        if (st == GDN_E_CAPTURE || st == GDN_E_FORKED) return gdn__fail(err, st, "%s", why);
-        if (!st) continue;
-        p->present &= ~((uint64_t)1 << all[i]);
-        p->ctx->host.log(p->ctx->host.user, GDN_LOG_WARN, "modules", why);
-    }
+    const gdn_status st = gpu_has(p->present, entry) ? gpu_allow_smem(p->ctx, entry, p->entry[entry], bytes, &text) : GDN_OK;
+    if (st == GDN_OK) return st;
+    if (!persistent(entry) || st == GDN_E_CAPTURE || st == GDN_E_FORKED) return gdn__fail(err, st, "%s", why);
+    p->present &= ~((uint64_t)1 << entry);
+    p->ctx->host.log(p->ctx->host.user, GDN_LOG_WARN, "modules", why);
     return GDN_OK;
+}
+
+gdn_status gpu_bind_w4a4(gdn_plan *p, gdn_text *err) {
+    const gpu_facts facts = { &p->ctx->levers, p->present, p->ctx->device.sm_count };
+    const gdn_w4a4_shape *s = &p->shape.w4a4;
+    gdn_status st = GDN_OK;
+    if (gdn__w4a4_pick(s->max_m, s->N, s->K) != GDN_W4A4_TAKEN) return GDN_OK; /* the decision says why */
+    for (uint32_t i = 0; i < GDN__W4A4_F16_ENTRIES && !st; i++) st = allow(p, f16_entry[i], GDN__W4A4_F16_SMEM_MAX, err);
+    if (st || !may_persist(&facts, s)) return st;
+    if ((st = allow(p, GPU_E_W4A4_MX16_PS, GDN__W4A4_PS_SMEM_MOST, err))) return st;
+    return allow(p, GPU_E_W4A4_MX32_PS, GDN__W4A4_PS_SMEM_MOST, err);
 }
 
 static void ptr(gpu_args *a, gdn__call *c, uint32_t index, uint32_t align) {
@@ -102,6 +126,7 @@ gdn_status gpu_pack_w4a4(const gdn_w4a4_shape *s, gdn__call *c, uint32_t entry, 
     gpu_arg_u32(a, c->u32[GDN_W4A4_GEMV_U_M]);
     gpu_arg_u32(a, s->N);
     gpu_arg_u32(a, s->K);
+    if (is_f16(entry)) gpu_arg_u32(a, gdn__w4a4_f16_plan(c->u32[GDN_W4A4_GEMV_U_M], s->N, s->K, 0).sst);
     if (!persistent(entry)) return GDN_OK;
     if (!c->ptr[GDN_W4A4_GEMV_P_WORKSPACE])
         return gdn__fail(err, GDN_E_ARG, "%s: pointer 'workspace' is NULL, the plan needs %d bytes", gdn__op_name(s->base.op),
@@ -115,11 +140,13 @@ gdn_status gpu_pack_w4a4(const gdn_w4a4_shape *s, gdn__call *c, uint32_t entry, 
 enum { ONCE_W4A4 = 40 };
 void gpu_log_w4a4(const gdn_ctx *ctx, const gpu_decision *d, uint32_t m) {
     char text[320];
-    uint32_t which = 0;
-    while (which < GDN__W4A4_MX_ENTRIES && mx_entry[which] != d->entry) which++;
-    if (!ctx->host.once(ctx->host.user, ONCE_W4A4 + which)) return;
-    const char *lever = !d->route.lever ? "" : persistent(d->entry) ? " (METRALE_W4A4_MX_PS)" : " (METRALE_W4A4_MX_NT)";
-    snprintf(text, sizeof text, "W4A4: %s%s M=%u grid=%u block=%u smem=%uB", gpu_entry_name(d->entry), lever, m, d->dims.grid[0],
+    const uint32_t slot = is_f16(d->entry) ? GDN__W4A4_MX_ENTRIES + d->entry - GPU_E_W4A4_F16_8 : d->entry - GPU_E_W4A4_MX8;
+    const char *why = is_f16(d->entry)       ? " (no FP4 tensor cores: exact f16 products)"
+                      : !d->route.lever      ? ""
+                      : persistent(d->entry) ? " (METRALE_W4A4_MX_PS)"
+                                             : " (METRALE_W4A4_MX_NT)";
+    if (!ctx->host.once(ctx->host.user, ONCE_W4A4 + slot)) return;
+    snprintf(text, sizeof text, "W4A4: %s%s M=%u grid=%u block=%u smem=%uB", gpu_entry_name(d->entry), why, m, d->dims.grid[0],
              d->dims.block[0], d->dims.smem_bytes);
     ctx->host.log(ctx->host.user, GDN_LOG_INFO, "route", text);
 }
