@@ -14,11 +14,11 @@ uint32_t gpu_step_form(const gdn_rule_shape *s) {
     return gpu_rule_form(s) | (s->base.flags & GDN_QK_L2NORM ? (uint32_t)GPU_STEP_L2NORM : 0u);
 }
 
-/* A head in four blocks while whole heads leave the device half empty. */
+/* A head in four blocks up to about 15 heads a multiprocessor: measured on an H200, 16/48 heads, batch 16 and 64. */
 static uint32_t decode_entry(const gpu_facts *f, const gdn_rule_shape *s, uint32_t batch) {
     const uint64_t blocks = (uint64_t)s->nv * batch;
     const uint32_t sm = f->sm_count ? f->sm_count : 132;
-    return s->k_dim == 128 && blocks < 3ull * sm && present(f, GPU_E_DECODE_SPLIT) ? GPU_E_DECODE_SPLIT : GPU_E_DECODE;
+    return s->k_dim == 128 && blocks <= 15ull * sm && present(f, GPU_E_DECODE_SPLIT) ? GPU_E_DECODE_SPLIT : GPU_E_DECODE;
 }
 static uint32_t verify_entry(uint32_t rows) {
     return rows == 2 ? GPU_E_WY2 : rows == 3 ? GPU_E_WY3 : rows == 4 ? GPU_E_WY4 : GPU_E_WYN;
