@@ -1,0 +1,83 @@
+/* gt_w4a4.c - FP4 projections: the quantiser's bytes are the cpu target's; the projection's too with FP4 tensor cores, within an f32
+ * sum's error without (hopper's f16 products); rows together and alone, and what stays untouched. */
+#include "gt.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct w4a4 {
+    uint32_t M, N, K, pad;
+} w4a4;
+
+/* noise, ties, zeros, an outlier, a NaN: a row each, over again */
+static void *rows_of(gt *t, const w4a4 *c) {
+    const uint64_t stride = (uint64_t)c->K + c->pad;
+    uint16_t *a = gt_random(t, GDN_BF16, c->M * stride, -2, 2);
+    for (uint32_t m = 0; m < c->M; m++)
+        for (uint32_t k = 0; k < c->K; k++) {
+            uint16_t *x = &a[m * stride + k];
+            if (m % 5 == 1) *x = num_to_bf16(k == 3 ? 2688 : (double)(1 + k % 13) / 4 * (k % 2 ? -1 : 1));
+            if (m % 5 == 2) *x = (uint16_t)(k % 2 ? 0x8000 : 0);
+            if (m % 5 == 3 && k == 77) *x = num_to_bf16(3e38);
+            if (m % 5 == 4 && k == 100) *x = 0x7fc0;
+        }
+    return a;
+}
+
+static void quant_pair(gt *t, const w4a4 *c) {
+    if (!gt_begin(t, "w4a4_quant_M%u_K%u%s", c->M, c->K, c->pad ? "_apart" : "")) return;
+    const gdn_w4a4_shape s = {
+        .base = GT_BASE(gdn_w4a4_shape, GDN_OP_W4A4_QUANT), .K = c->K, .max_m = c->M, .a_stride = c->pad ? c->K + c->pad : 0
+    };
+    gt_job job = { .shape = &s.base, .n_ptr = GDN_W4A4_QUANT_N_PTR, .u32 = { c->M }, .n_u32 = 1 };
+    job.buf[GDN_W4A4_QUANT_P_A] =
+        (gt_buf) { .bytes = 2ull * c->M * (c->K + c->pad), .init = rows_of(t, c), .role = GT_IN, .type = GDN_BF16 };
+    job.buf[GDN_W4A4_QUANT_P_AQ] = (gt_buf) { .bytes = GDN_W4A4_AQ_BYTES(c->M, c->K), .role = GT_OUT, .type = GDN_BF16 };
+    job.buf[GDN_W4A4_QUANT_P_AS] = (gt_buf) { .bytes = GDN_W4A4_AS_BYTES(c->M, c->K), .role = GT_OUT, .type = GDN_BF16 };
+    job.buf[GDN_W4A4_QUANT_P_AG] = (gt_buf) { .bytes = 4ull * c->M, .role = GT_OUT, .type = GDN_F32 };
+    gt_pair(t, &job);
+    gt_end(t);
+}
+
+/* Any bytes are codes; scales 0x28..0x3F, NaN in the tokens that are not there (their storage is the last rows of each block of eight). */
+static void gemv_pair(gt *t, const w4a4 *c, bool exact) {
+    if (!gt_begin(t, "w4a4_M%u_N%u_K%u", c->M, c->N, c->K)) return;
+    const gdn_w4a4_shape s = { .base = GT_BASE(gdn_w4a4_shape, GDN_OP_W4A4_GEMV), .N = c->N, .K = c->K, .max_m = c->M };
+    const uint64_t aq = GDN_W4A4_AQ_BYTES(c->M, c->K), as = GDN_W4A4_AS_BYTES(c->M, c->K), bq = (uint64_t)c->N * c->K / 2, bs = bq / 8;
+    uint8_t *p[4] = { gt_keep(t, aq), gt_keep(t, as), gt_keep(t, bq), gt_keep(t, bs) };
+    const uint64_t bytes[4] = { aq, as, bq, bs };
+    for (uint32_t i = 0; i < 4; i++)
+        for (uint64_t k = 0; k < bytes[i]; k++) p[i][k] = (uint8_t)(i % 2 ? 0x28 + rng_below(&t->r, 0x18) : rng_next(&t->r));
+    for (uint64_t k = 0; k < as; k++) /* byte k: token k / 8 % 8 of block k / 64 / chunks */
+        if (k / 64 / (c->K / 128) * 8 + k / 8 % 8 >= c->M) p[1][k] = 0x7f;
+    const float scale2 = 0.01f;
+    gt_job job = { .shape = &s.base, .n_ptr = GDN_W4A4_GEMV_N_PTR, .u32 = { 0, c->M }, .n_u32 = 2 };
+    memcpy(&job.u32[0], &scale2, 4);
+    static const uint32_t place[4] = { GDN_W4A4_GEMV_P_AQ, GDN_W4A4_GEMV_P_AS, GDN_W4A4_GEMV_P_BQ, GDN_W4A4_GEMV_P_BS };
+    for (uint32_t i = 0; i < 4; i++) job.buf[place[i]] = (gt_buf) { .bytes = bytes[i], .init = p[i], .role = GT_IN, .type = GDN_BF16 };
+    job.buf[GDN_W4A4_GEMV_P_AG] =
+        (gt_buf) { .bytes = 4ull * c->M, .init = gt_random(t, GDN_F32, c->M, 0.5, 2), .role = GT_IN, .type = GDN_F32 };
+    job.buf[GDN_W4A4_GEMV_P_C] = (gt_buf) { .bytes = 2ull * c->M * c->N, .role = GT_OUT, .type = GDN_BF16, .tol = exact ? 0 : 5e-4 };
+    static const uint64_t zero = 0; /* the counter of a persistent entry; it comes back zero */
+    job.buf[GDN_W4A4_GEMV_P_WORKSPACE] = (gt_buf) { .bytes = 8, .init = &zero, .role = GT_IN, .type = GDN_F32 };
+    gt_pair(t, &job);
+    gt_end(t);
+}
+
+void gt_test_w4a4(gt *t) {
+    static const w4a4 quant[] = { { 5, 0, 256, 0 }, { 64, 0, 5120, 0 }, { 17, 0, 1152, 3 }, { 3, 0, 32768, 0 } },
+                      gemv[] = { { 1, 17, 128, 0 },     { 8, 1024, 5120, 0 }, { 9, 333, 1152, 0 }, { 16, 512, 6144, 0 },
+                                 { 17, 70, 2176, 0 },   { 32, 512, 5120, 0 }, { 33, 100, 384, 0 }, { 64, 512, 5120, 0 },
+                                 { 16, 6400, 1280, 0 }, { 32, 6400, 1280, 0 } /* persistent on 48 multiprocessors */ };
+    const gdn_w4a4_shape s = { .base = GT_BASE(gdn_w4a4_shape, GDN_OP_W4A4_GEMV), .N = 16, .K = 128, .max_m = 8 };
+    gdn_hplan *plan = NULL;
+    const bool carries = gdn_plan_make(t->dev, &s.base, NULL, &plan, NULL) == GDN_OK;
+    gdn_plan_free(plan);
+    for (uint32_t i = 0; i < (t->brief ? 1u : GT_N(quant)); i++) quant_pair(t, &quant[i]);
+    if (!carries) {
+        if (!gt_begin(t, "w4a4")) return;
+        gt_skip(t, "target %s has no FP4 products on this device", t->target);
+        gt_end(t);
+        return;
+    }
+    for (uint32_t i = 0; i < (t->brief ? 3u : GT_N(gemv)); i++) gemv_pair(t, &gemv[i], strcmp(t->target, "hopper") != 0);
+}
