@@ -63,8 +63,15 @@ GDN_DEVICE float gdn__fp4_step(float c, const int (&dot)[4], uint32_t sa, uint32
     }
     return gdn__fp4_truncate(sum, mx);
 }
-template <int TA, int TB>
-GDN_DEVICE void gdn_mma_mxf4nvf4_m16n8k64(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], uint32_t sa, uint32_t sb) {
+/* Not inlined on a device: a kernel of many products would take minutes to compile. */
+#ifdef GDN_EMU
+#define GDN__FP4_MODEL GDN_DEVICE
+#else
+#define GDN__FP4_MODEL static __device__ __noinline__
+#endif
+GDN__FP4_MODEL float4 gdn__fp4_model(float4 c, uint4 a4, uint2 b2, uint32_t sa, uint32_t sb, int ta, int tb) {
+    const uint32_t a[4] = { a4.x, a4.y, a4.z, a4.w }, b[2] = { b2.x, b2.y };
+    float d[4] = { c.x, c.y, c.z, c.w };
     const int lane = (int)gdn_lane(), g = lane >> 2, t = lane & 3;
     int dot[4][4] = {}; /* [output][block] */
     GDN_NO_UNROLL
@@ -73,8 +80,8 @@ GDN_DEVICE void gdn_mma_mxf4nvf4_m16n8k64(float (&d)[4], const uint32_t (&a)[4],
         GDN_UNROLL
         for (int i = 0; i < 4; i++) row[i] = __shfl_sync(GDN_FULL_MASK, a[i], 4 * g + q);
         GDN_UNROLL
-        for (int j = 0; j < 2; j++) GDN_UNROLL
-        for (int s = 0; s < 2; s++) {
+        for (int i = 0; i < 4; i++) { /* column j of this lane's two, half s */
+            const int j = i >> 1, s = i & 1;
             const uint32_t column = __shfl_sync(GDN_FULL_MASK, b[s], 4 * (2 * t + j) + q);
             GDN_UNROLL
             for (int r = 0; r < 2; r++) {
@@ -89,11 +96,18 @@ GDN_DEVICE void gdn_mma_mxf4nvf4_m16n8k64(float (&d)[4], const uint32_t (&a)[4],
     uint32_t rows[2], columns[2];
     GDN_UNROLL
     for (int i = 0; i < 2; i++) {
-        rows[i] = __shfl_sync(GDN_FULL_MASK, sa, 4 * g + 2 * TA + i);
-        columns[i] = __shfl_sync(GDN_FULL_MASK, sb, 4 * (2 * t + i) + TB);
+        rows[i] = __shfl_sync(GDN_FULL_MASK, sa, 4 * g + 2 * ta + i);
+        columns[i] = __shfl_sync(GDN_FULL_MASK, sb, 4 * (2 * t + i) + tb);
     }
     GDN_UNROLL
     for (int o = 0; o < 4; o++) d[o] = gdn__fp4_step(d[o], dot[o], rows[o >> 1], columns[o & 1]);
+    return float4 { d[0], d[1], d[2], d[3] };
+}
+template <int TA, int TB>
+GDN_DEVICE void gdn_mma_mxf4nvf4_m16n8k64(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], uint32_t sa, uint32_t sb) {
+    const float4 r =
+        gdn__fp4_model(float4 { d[0], d[1], d[2], d[3] }, uint4 { a[0], a[1], a[2], a[3] }, uint2 { b[0], b[1] }, sa, sb, TA, TB);
+    d[0] = r.x, d[1] = r.y, d[2] = r.z, d[3] = r.w;
 }
 #else
 template <int TA, int TB>

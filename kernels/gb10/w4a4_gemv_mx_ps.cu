@@ -17,12 +17,14 @@ enum { SLOT = GDN_W4A4_CODE_BYTES + GDN_W4A4_SCALE_BYTES };
 template <int BLOCKS>
 GDN_DEVICE void stage(uint8_t *stripe, const uint8_t *Aq, const uint8_t *As, uint32_t warp, uint32_t M, uint32_t chunks, uint32_t sst) {
     const uint32_t lane = gdn_lane(), last = (M - 1) / GDN_W4A4_TOKENS;
-    for (uint32_t i = 0; i < sst && warp + GDN_MX_WARPS * i < chunks; i++) GDN_UNROLL
-    for (uint32_t b = 0; b < BLOCKS; b++) {
-        uint8_t *const slot = stripe + (i * BLOCKS + b) * SLOT;
-        const uint64_t at = (uint64_t)min(b, last) * chunks + warp + GDN_MX_WARPS * i;
-        gdn_cp_async16(slot + 16 * lane, Aq + at * GDN_W4A4_CODE_BYTES + 16 * lane);
-        if (lane < 16) gdn_cp_async4(slot + GDN_W4A4_CODE_BYTES + 4 * lane, As + at * GDN_W4A4_SCALE_BYTES + 4 * lane);
+    for (uint32_t i = 0; i < sst && warp + GDN_MX_WARPS * i < chunks; i++) {
+        GDN_UNROLL
+        for (uint32_t b = 0; b < BLOCKS; b++) {
+            uint8_t *const slot = stripe + (i * BLOCKS + b) * SLOT;
+            const uint64_t at = (uint64_t)min(b, last) * chunks + warp + GDN_MX_WARPS * i;
+            gdn_cp_async16(slot + 16 * lane, Aq + at * GDN_W4A4_CODE_BYTES + 16 * lane);
+            if (lane < 16) gdn_cp_async4(slot + GDN_W4A4_CODE_BYTES + 4 * lane, As + at * GDN_W4A4_SCALE_BYTES + 4 * lane);
+        }
     }
     gdn_cp_async_commit();
     gdn_cp_async_wait<0>();

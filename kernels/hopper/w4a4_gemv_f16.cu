@@ -92,8 +92,8 @@ GDN_DEVICE void word_products(float (&acc)[TILES][BLOCKS][4], const uint32_t (&w
                               const Tokens &x, uint32_t q) {
     uint32_t first[TILES][4], second[TILES][4];
     GDN_UNROLL
-    for (int t = 0; t < TILES; t++) GDN_UNROLL
-    for (uint32_t i = 0; i < 2; i++) {
+    for (int k = 0; k < 2 * TILES; k++) {
+        const int t = k / 2, i = k % 2;
         uint32_t h[4];
         gdn_e2m1x8(word[t][i], h);
         first[t][i] = gdn_mul_f16x2(h[0], scale[t][i]), first[t][2 + i] = gdn_mul_f16x2(h[1], scale[t][i]);
@@ -117,8 +117,8 @@ GDN_DEVICE void block_products(float (&acc)[TILES][BLOCKS][4], const weight_word
     GDN_UNROLL
     for (uint32_t half = 0; half < 2; half++) {
         GDN_UNROLL
-        for (int t = 0; t < TILES; t++) GDN_UNROLL
-        for (uint32_t i = 0; i < 2; i++) {
+        for (int k = 0; k < 2 * TILES; k++) {
+            const int t = k / 2, i = k % 2;
             const uint4 &v = w[t].code[i];
             word[t][i] = half ? (j ? v.w : v.y) : (j ? v.z : v.x);
             if (!half) scale[t][i] = gdn_ue4m3_pair(w[t].scale[i] >> j * 8);
@@ -152,8 +152,8 @@ GDN_DEVICE void project(const uint8_t *Aq, const uint8_t *As, const float *Ag, c
     for (uint32_t i = group.index; i < sst && warp + GDN_MX_WARPS * i < chunks; i += GROUPS) {
         const global_tokens x = global_tokens_at(Aq, As, M, chunks, warp + GDN_MX_WARPS * i);
         GDN_UNROLL
-        for (uint32_t b = 0; b < BLOCKS; b++) GDN_UNROLL
-        for (uint32_t q = 0; q < 4; q++) gdn_st16(stripe + (i * BLOCKS + b) * SLOT + q * 512 + 16 * gdn_lane(), x.pair(b, q));
+        for (uint32_t k = 0; k < 4 * BLOCKS; k++) /* word q of block b: q * 512 in the slot */
+            gdn_st16(stripe + i * (BLOCKS * SLOT) + k * 512 + 16 * gdn_lane(), x.pair(k / 4, k % 4));
     }
     gdn_sync_block();
     weight_rows rows[TILES];
