@@ -15,11 +15,12 @@ enum {
     PREPARE_D = PREPARE_L + PAIR * L_BYTES,
     PREPARE_LOGS = PREPARE_D + PAIR * D_FLOATS * 4,
     PREPARE_FACTORS = PREPARE_LOGS + 2 * MAX_RATIO * CHUNK * 4,
-    PREPARE_SMEM = PREPARE_FACTORS + MAX_RATIO * FACTORS * 4,
+    PREPARE_ROW = PREPARE_FACTORS + MAX_RATIO * FACTORS * 4, /* the chunk's row, while the tokens need the registers */
+    PREPARE_SMEM = PREPARE_ROW + 16,
     BAR_L = 1, /* named barriers of the two warpgroups */
     BAR_P = 2,
 };
-static_assert(PREPARE_SMEM == 67584, "the launcher's number");
+static_assert(PREPARE_SMEM == 67600, "the launcher's number");
 
 struct prepare_args {
     const gdn_bf16 *query, *key;
@@ -54,6 +55,7 @@ GDN_DEVICE void load_tokens(const prepare_args &o, const prepare_place &at, uint
         x[i] = uint4 { 0, 0, 0, 0 };
         if (row0 + 8 * i < rows) x[i] = gdn_ld16(from + (uint64_t)(8 * i) * o.qk_stride);
     }
+    GDN_NO_UNROLL
     for (uint32_t i = threadIdx.x; i < at.ratio * CHUNK; i += PREPARE_THREADS) {
         const uint32_t t = i % CHUNK;
         float log = 0.0f, beta = 0.0f;
@@ -88,6 +90,7 @@ GDN_DEVICE void load_tokens(const prepare_args &o, const prepare_place &at, uint
     }
 }
 GDN_DEVICE void make_factors(const prepare_place &at) {
+    GDN_NO_UNROLL
     for (uint32_t i = threadIdx.x; i < at.ratio * FACTORS; i += PREPARE_THREADS) {
         const uint32_t first = (1 + i % FACTORS / 64) * 16, e = i % 64; /* the row block's first row */
         const float *const gc = at.logs + i / FACTORS * CHUNK;
@@ -243,7 +246,7 @@ GDN_DEVICE void make_t(const prepare_args &o, const prepare_place &at, const flo
         if (at.thread == 0) {
             GDN_NO_UNROLL
             for (uint32_t i = 0; i < heads; i++) {
-                const uint64_t to = (uint64_t)at.chunk_row * o.nv + value_head(blockIdx.x, h + i, o.nk, at.ratio);
+                const uint64_t to = (uint64_t)at.chunk_row * o.nv + value_head(blockIdx.x, gdn_anew(h + i), o.nk, at.ratio);
                 gdn_bulk_store(o.to.t + to * PANEL, s.panel + i * PANEL, PANEL);
             }
             gdn_bulk_commit();
@@ -264,7 +267,7 @@ GDN_DEVICE void prepare(const prepare_args &o, const gdn_rule_ext &ext) {
     at.lane = gdn_lane();
     at.row = at.warp * 16 + at.lane / 4;
     at.ratio = o.nv / o.nk;
-    at.chunk_row = seq.chunk_row + blockIdx.y;
+    if (threadIdx.x == 0) *reinterpret_cast<uint32_t *>(smem + PREPARE_ROW) = seq.chunk_row + blockIdx.y;
     at.smem = smem;
     at.logs = reinterpret_cast<float *>(smem + PREPARE_LOGS);
     at.betas = at.logs + MAX_RATIO * CHUNK;
@@ -272,6 +275,7 @@ GDN_DEVICE void prepare(const prepare_args &o, const gdn_rule_ext &ext) {
     load_tokens(o, at, group, seq.token + (uint64_t)chunk * CHUNK, seq.qk_token + (uint64_t)chunk * CHUNK, gdn_chunk_rows(seq, chunk));
     gdn_fence_async();
     gdn_sync_block();
+    at.chunk_row = *reinterpret_cast<const uint32_t *>(smem + PREPARE_ROW);
     if (threadIdx.x == 0) {
         const uint64_t to = ((uint64_t)at.chunk_row * o.nk + blockIdx.x) * TILE;
         gdn_bulk_store(o.to.k + to, smem, TILE);

@@ -66,14 +66,14 @@ gdn_status gdn__check_nonzero(gdn_text *err, const char *op, const char *field, 
 
 /* ---- levers, read once a context ---- */
 typedef struct gdn__levers {
-    bool prefill_tc, no_prefill_tc, no_mma8, ba_hopper, ba_tc, woa, mx_ps;
-    uint32_t mx_nt;                                            /* 1 or 4 */
-    uint32_t mx_nt_source, mx_ps_source;                       /* GDN_FROM_* */
-    const char *mx_nt_where, *mx_ps_where;                     /* host-owned */
-    uint32_t cpu_isa;                                          /* most that may be used: 0 base, 1 avx2, 2 avx512 */
-    uint32_t woa_source, ba_source, ba_tc_source, tc_source;   /* GDN_FROM_* */
-    const char *pipe, *vtile;                                  /* exact strings; NULL is unset; host-owned */
-    const char *woa_where, *ba_where, *ba_tc_where, *tc_where; /* host-owned */
+    bool prefill_tc, no_prefill_tc, prefill_fast, no_mma8, ba_hopper, ba_tc, woa, mx_ps;
+    uint32_t mx_nt;                                                         /* 1 or 4 */
+    uint32_t mx_nt_source, mx_ps_source;                                    /* GDN_FROM_* */
+    const char *mx_nt_where, *mx_ps_where;                                  /* host-owned */
+    uint32_t cpu_isa;                                                       /* most that may be used: 0 base, 1 avx2, 2 avx512 */
+    uint32_t woa_source, ba_source, ba_tc_source, tc_source, fast_source;   /* GDN_FROM_* */
+    const char *pipe, *vtile;                                               /* exact strings; NULL is unset; host-owned */
+    const char *woa_where, *ba_where, *ba_tc_where, *tc_where, *fast_where; /* host-owned */
 } gdn__levers;
 void gdn__levers_read(const gdn_host *host, gdn__levers *out);
 
@@ -111,6 +111,18 @@ enum { GDN__TC_GUARD_MAP(GDN__GUARD_ENUM) GDN__TC_TAKEN };
     X(GDN__BA_TC_FEW_ROWS, "too few rows: the other kernels are done earlier")
 enum { GDN__BA_TC_GUARD_MAP(GDN__GUARD_ENUM) GDN__BA_TC_TAKEN };
 
+/* Guards of the fast prefill, the first of the prefill routes. The last one depends on a launch's pointers, likewise. */
+#define GDN__FAST_GUARD_MAP(X)                                                        \
+    X(GDN__FAST_NOT_REQUESTED, "not requested")                                       \
+    X(GDN__FAST_KERNEL_ABSENT, "kernel absent from this image (kernels/hopper only)") \
+    X(GDN__FAST_DIMS, "k_dim or v_dim is not 128")                                    \
+    X(GDN__FAST_RATIO, "nv / nk is above 8")                                          \
+    X(GDN__FAST_STRIDE, "a stride of query, key or value is not a multiple of 8")     \
+    X(GDN__FAST_CKPT, "checkpoints are asked for")                                    \
+    X(GDN__FAST_LONG, "more than 65535 chunks in a launch")                           \
+    X(GDN__FAST_BASE, "query, key, value or output is not 16-byte aligned")
+enum { GDN__FAST_GUARD_MAP(GDN__GUARD_ENUM) GDN__FAST_TAKEN };
+
 /* Every guard in one row, for the counters: the families one after another. */
 enum {
     GDN__G_BA = 0,
@@ -119,7 +131,8 @@ enum {
     GDN__G_RULE = GDN__G_W4A4 + GDN_W4A4_TAKEN,
     GDN__G_TC = GDN__G_RULE + GDN__RULE_TAKEN,
     GDN__G_BA_TC = GDN__G_TC + GDN__TC_TAKEN,
-    GDN__GUARDS = GDN__G_BA_TC + GDN__BA_TC_TAKEN
+    GDN__G_FAST = GDN__G_BA_TC + GDN__BA_TC_TAKEN,
+    GDN__GUARDS = GDN__G_FAST + GDN__FAST_TAKEN
 };
 const char *gdn__guard_text(uint32_t guard, uint32_t *op); /* of that row, and the operation it belongs to */
 
@@ -129,6 +142,7 @@ const char *gdn__woa_guard_text(uint32_t guard);
 const char *gdn__w4a4_guard_text(uint32_t guard);
 const char *gdn__rule_guard_text(uint32_t guard);
 const char *gdn__tc_guard_text(uint32_t guard);
+const char *gdn__fast_guard_text(uint32_t guard);
 
 uint32_t gdn__ba_min_tokens(uint32_t sm_count); /* 2*max(sm,1), saturating */
 uint32_t gdn__ba_pick(bool requested, bool present, uint32_t m, uint32_t n, uint32_t k, uint32_t k_stride, uint32_t sm_count);
@@ -138,6 +152,7 @@ uint32_t gdn__woa_pick(bool requested, bool present, const gdn_rule_shape *s, ui
 uint32_t gdn__w4a4_pick(uint32_t m, uint32_t n, uint32_t k);
 uint32_t gdn__rule_pick(const gdn_rule_shape *s, uint32_t rows); /* rows is looked at for verify only */
 uint32_t gdn__tc_pick(bool requested, bool present, uint32_t k_dim, uint32_t v_dim, uint32_t chunk, uint32_t qk_stride);
+uint32_t gdn__fast_pick(bool requested, bool present, const gdn_rule_shape *s);
 
 /* ---- a launch's arguments, checked ---- */
 typedef struct gdn__call {

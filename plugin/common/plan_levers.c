@@ -21,6 +21,7 @@ void gdn__levers_read(const gdn_host *host, gdn__levers *out) {
     memset(out, 0, sizeof *out);
     out->cpu_isa = UINT32_MAX;
     out->prefill_tc = is_on(host, "gdn_prefill_tc", &out->tc_source, &out->tc_where);
+    out->prefill_fast = is_on(host, "gdn_prefill_fast", &out->fast_source, &out->fast_where);
     out->no_prefill_tc = is_on(host, "gdn_no_prefill_tc", NULL, NULL);
     out->no_mma8 = is_on(host, "gdn_no_fwd_o_mma8", NULL, NULL);
     out->pipe = get(host, "gdn_pipe", &v) ? v.value : NULL;

@@ -21,6 +21,7 @@ TEXTS_(gdn__woa_guard_text, GDN_WOA_GUARD_MAP, GDN_WOA_TAKEN)
 TEXTS_(gdn__w4a4_guard_text, GDN_W4A4_GUARD_MAP, GDN_W4A4_TAKEN)
 TEXTS_(gdn__rule_guard_text, GDN__RULE_GUARD_MAP, GDN__RULE_TAKEN)
 TEXTS_(gdn__tc_guard_text, GDN__TC_GUARD_MAP, GDN__TC_TAKEN)
+TEXTS_(gdn__fast_guard_text, GDN__FAST_GUARD_MAP, GDN__FAST_TAKEN)
 TEXTS_(gdn__ba_tc_guard_text, GDN__BA_TC_GUARD_MAP, GDN__BA_TC_TAKEN)
 
 const char *gdn__guard_text(uint32_t g, uint32_t *op) {
@@ -29,7 +30,8 @@ const char *gdn__guard_text(uint32_t g, uint32_t *op) {
     if (g < GDN__G_RULE) return *op = GDN_OP_W4A4_GEMV, gdn__w4a4_guard_text(g - GDN__G_W4A4);
     if (g < GDN__G_TC) return *op = GDN_OP_VERIFY, gdn__rule_guard_text(g - GDN__G_RULE);
     if (g < GDN__G_BA_TC) return *op = GDN_OP_PREFILL, gdn__tc_guard_text(g - GDN__G_TC);
-    return *op = GDN_OP_BA_GATES, g < GDN__GUARDS ? gdn__ba_tc_guard_text(g - GDN__G_BA_TC) : NULL;
+    if (g < GDN__G_FAST) return *op = GDN_OP_BA_GATES, gdn__ba_tc_guard_text(g - GDN__G_BA_TC);
+    return *op = GDN_OP_PREFILL, g < GDN__GUARDS ? gdn__fast_guard_text(g - GDN__G_FAST) : NULL;
 }
 
 uint32_t gdn__ba_min_tokens(uint32_t sm_count) {
@@ -99,4 +101,17 @@ uint32_t gdn__tc_pick(bool requested, bool present, uint32_t k_dim, uint32_t v_d
     if (k_dim != 128 || v_dim != 128 || chunk != GDN_CHUNK) return GDN__TC_DIMS;
     if (qk_stride % 8) return GDN__TC_STRIDE;
     return GDN__TC_TAKEN;
+}
+
+/* Queries and keys that are normalised first are read as dense copies. */
+uint32_t gdn__fast_pick(bool requested, bool present, const gdn_rule_shape *s) {
+    const bool copies = (s->base.flags & GDN_QK_L2NORM) != 0;
+    if (!requested) return GDN__FAST_NOT_REQUESTED;
+    if (!present) return GDN__FAST_KERNEL_ABSENT;
+    if (s->k_dim != 128 || s->v_dim != 128) return GDN__FAST_DIMS;
+    if (s->nv / s->nk > 8) return GDN__FAST_RATIO;
+    if ((!copies && s->qk_stride % 8) || s->v_stride % 8) return GDN__FAST_STRIDE;
+    if (s->ckpt_every) return GDN__FAST_CKPT;
+    if (s->max_tokens / GDN_CHUNK >= 65535) return GDN__FAST_LONG;
+    return GDN__FAST_TAKEN;
 }

@@ -72,6 +72,9 @@ static void decide_rule(const gdn__levers *lv, const gdn_rule_shape *s, const ui
     if (op == GDN_OP_PREFILL && tc) {
         const uint32_t t = gdn__tc_pick(tc, false, s->k_dim, s->v_dim, GDN_CHUNK, s->qk_stride);
         fall_back(d, GDN__G_TC + t, gdn__tc_guard_text(t), "gdn_prefill_tc", lv->tc_where, lv->tc_source);
+    } else if (op == GDN_OP_PREFILL && lv->prefill_fast) {
+        const uint32_t f = gdn__fast_pick(true, false, s);
+        fall_back(d, GDN__G_FAST + f, gdn__fast_guard_text(f), "gdn_prefill_fast", lv->fast_where, lv->fast_source);
     }
 }
 

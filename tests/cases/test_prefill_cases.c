@@ -247,6 +247,19 @@ static void B15_all_rows_zero(void **state) {
     rc_free(&c);
 }
 
+/* Where a lever of the environment asks for the fast prefill, it is what these cases have run; where it forbids it, it is not. */
+static void the_route_that_was_asked_for(void **state) {
+    (void)state;
+    const char *name = getenv("GDN_TEST_TARGET"), *lever = getenv("METRALE_GDN_PREFILL_FAST");
+    if (!name || strcmp(name, "hopper") != 0 || !lever) skip();
+    rc_spec s = PREFILL(.nk = 1, .nv = 2, .dim = 128, .rows = 65);
+    rule_case c;
+    rc_make(&c, &s);
+    rc_check(&c);
+    rc_free(&c);
+    assert_int_equal(target_logged("GDN prefill: gated_delta_rule_fast_fwd (METRALE_GDN_PREFILL_FAST; "), strcmp(lever, "1") == 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(B01_empty_sequence_in_a_pack),
@@ -260,6 +273,7 @@ int main(void) {
         cmocka_unit_test(B13_normalising_flag),
         cmocka_unit_test(B15_zero_rows_and_a_NaN_lane),
         cmocka_unit_test(B15_all_rows_zero),
+        cmocka_unit_test(the_route_that_was_asked_for),
     };
     return cmocka_run_group_tests_name("prefill cases", tests, target_setup, target_teardown);
 }

@@ -33,7 +33,7 @@ static void run_fast(emu::bench &b, const prefill_case &c, prefill_data &d, fast
     const int32_t *const cu = c.packed ? d.cu->p : nullptr;
     const uint64_t *const in = tables ? d.in_tab->p : nullptr, *const out = tables ? d.out_tab->p : nullptr;
     const uint8_t *const fresh = c.fresh.empty() ? nullptr : d.fresh->p;
-    b.run("prepare", { c.nk, grid, n }, 256, 67584, swizzled(proxy), { *w.k, *w.q, *w.t, *w.p, *w.scalars }, [&] {
+    b.run("prepare", { c.nk, grid, n }, 256, 67600, swizzled(proxy), { *w.k, *w.q, *w.t, *w.p, *w.scalars }, [&] {
         gated_delta_rule_fast_prepare(d.q->p + c.shift, d.k->p + c.shift, gate, gate + c.nv, w.k->p, w.q->p, w.t->p, w.p->p, w.scalars->p,
                                       c.longest(), all, c.nk, c.nv, c.qk_stride(), c.gb_stride(), cu, c.packed, in, out, c.scale, begin,
                                       end, 0);

@@ -280,6 +280,128 @@ static void B24_shared_memory_of_a_block(void **state) {
         }
 }
 
+/* Two launches; what they are given, extras and segments. */
+#define FAST "gated_delta_rule_fast_"
+enum { FAST_SMEM = 191664, PREPARE_SMEM = 67600, TWO_SMEM = 100 * 1024 };
+static void fast_launches(void **state) {
+    (void)state;
+    bench b;
+    gdn_rule_shape s = shape_of();
+    gdn_route r = { .struct_size = (uint32_t)sizeof r };
+    const uint32_t u32[] = { 2, 130 };
+    up(&b, "hopper", (const char *const[]) { "gdn_prefill_tc", "true", "gdn_prefill_fast", "true", NULL });
+    if (make(&b, &s)) fail_msg("plan: %s", b.text);
+    assert_int_equal(b.id->ops->explain(b.plan, 2, u32, &r), GDN_OK);
+    assert_string_equal(r.entry, FAST "fwd");
+    assert_string_equal(r.lever, "gdn_prefill_fast");
+    assert_true(r.chosen == 1 && !r.guard && r.grid[0] == 2 && r.grid[1] == 48 && r.grid[2] == 2 && r.smem_bytes == FAST_SMEM);
+    const uint64_t rows = (8192 / 64 + 4) * 48, ws = r.workspace_bytes;
+    assert_true(ws >= rows * 82176 && ws <= rows * 82176 + 8192); /* the contract pipeline's: one of the two runs */
+    b.m.params = 10;
+    assert_int_equal(launch(&b, 0x20000, 0, 2, 130), GDN_OK);
+    assert_int_equal(b.m.launches, 2);
+    ran(&b, 0, FAST "prepare", 16, 3, 2, 256, TWO_SMEM);
+    ran(&b, 1, FAST "fwd", 2, 48, 2, 256, FAST_SMEM);
+    /* The scratch lies inside the workspace, in order, and both are given the same. */
+    const uint64_t *const p = b.m.history[0].param, *const f = b.m.history[1].param, chunks = 8192 / 64 + 4;
+    const uint64_t bytes[] = { chunks * 16 * 16384, chunks * 16 * 16384, chunks * 48 * 8192, chunks * 48 * 8192, chunks * 48 * 1040 };
+    assert_true(p[4] >= 0x1000000 && p[8] + bytes[4] <= 0x1000000 + ws);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_true(p[4 + i] == f[3 + i] && p[4 + i] % 256 == 0);
+        if (i < 4) assert_true(p[4 + i] + bytes[i] == p[5 + i]);
+    }
+    b.m.params = 0;
+    assert_int_equal(launch(&b, 0x20000, 0, 1, 1168), GDN_OK); /* 304 blocks: one round of three, or two of two */
+    ran(&b, 0, FAST "prepare", 16, 19, 1, 256, PREPARE_SMEM);
+    assert_int_equal(launch(&b, 0x20000, 0, 4, 2048), GDN_OK); /* 2048 blocks: 6 rounds of three, or 8 of two, which are shorter */
+    ran(&b, 0, FAST "prepare", 16, 32, 4, 256, TWO_SMEM);
+    assert_int_equal(launch(&b, 0x20000, 1u << GDN_PREFILL_P_FRESH, 2, 64), GDN_OK);
+    ran(&b, 0, "gdn_rule_tables", 1, 1, 1, 256, 0);
+    ran(&b, 2, FAST "fwd", 2, 48, 2, 256, FAST_SMEM);
+    assert_int_equal(launch(&b, 0x20000, 0, 2, 0), GDN_OK); /* no tokens: states only */
+    assert_int_equal(b.m.launches, 1);
+    ran(&b, 0, FAST "fwd", 2, 48, 2, 256, FAST_SMEM);
+    s.max_batch = 1;
+    s.max_workspace = 10ull * 48 * 82176 + 8192;
+    assert_int_equal(make(&b, &s), GDN_OK);
+    assert_int_equal(launch(&b, 0x20000, 0, 1, 25 * 64 - 3), GDN_OK);
+    assert_int_equal(b.m.launches, 1 + 3 * 2); /* tables, then 10 + 10 + 5 chunks */
+    ran(&b, 1, FAST "prepare", 16, 10, 1, 256, TWO_SMEM);
+    ran(&b, 5, FAST "prepare", 16, 5, 1, 256, TWO_SMEM);
+    down(&b);
+}
+
+static void fast_guards_and_lines(void **state) {
+    (void)state;
+    static const char bound[] =
+        "GDN prefill: gated_delta_rule_fast_fwd ([defaults] gdn_prefill_fast; the contract pipeline stays bound as its fallback)";
+    static const char first[] =
+        "3 route: GDN prefill: gated_delta_rule_fast_fwd (METRALE_GDN_PREFILL_FAST; f16 wgmma operands, f32 accumulator "
+        "= the recurrent state, h stays f32) grid=[2,48,3] block=256 smem=191664B";
+    static const char *const levers[] = { "gdn_prefill_tc", "true", "gdn_prefill_fast", "true", NULL };
+    bench b;
+    gdn_rule_shape s = shape_of();
+    gdn_route r = { .struct_size = (uint32_t)sizeof r };
+    s.layers = 3;
+    up(&b, "hopper", levers);
+    assert_int_equal(make(&b, &s), GDN_OK);
+    assert_int_equal(mock_count_lines(&b.m, bound), 3);
+    assert_int_equal(b.m.lines, 6);
+    assert_non_null(strstr(b.m.line[2], bound)); /* before the spine's */
+    assert_non_null(strstr(b.m.line[3], "GDN state spine: " DELTA_H "tcfuse_x2 ([defaults] gdn_prefill_tc"));
+    for (uint32_t i = 0; i < 3; i++) assert_int_equal(launch(&b, 0x20000, 0, 3, 64), GDN_OK);
+    assert_int_equal(mock_count_lines(&b.m, first), 1);
+    assert_int_equal(mock_count_lines(&b.m, "grid=[2,48,3]"), 3);
+    assert_false(mock_said(&b.m, "mma.sync"));
+    /* Bases that 16-byte accesses cannot take: the spine where it can, else the scalar kernels; each said once. */
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(launch(&b, 0x20000, 0, 3, 64), GDN_OK);
+        assert_string_equal(b.m.history[1].function->entry, FAST "fwd");
+        assert_int_equal(launch(&b, 0x20002, 0, 3, 64), GDN_OK);
+        assert_int_equal(b.m.launches, 3);
+        ran(&b, 1, DELTA_H "pipe", 48, 3, 1, 256, 99336);
+    }
+    assert_int_equal(
+        mock_count_lines(&b.m, "GDN prefill: the fast prefill is NOT running: query, key, value or output is not 16-byte aligned; " DELTA_H
+                               "pipe runs (METRALE_GDN_PREFILL_FAST)"),
+        1);
+    assert_int_equal(mock_count_lines(&b.m, "the tensor-core spine is NOT running: key is not 16-byte aligned"), 1);
+    uint64_t ptr[GDN_PREFILL_N_PTR] = { 0 };
+    for (uint32_t i = 0; i < GDN_PREFILL_P_CU_SEQLENS; i++) ptr[i] = 0x10000u * (i + 1);
+    ptr[GDN_PREFILL_P_WORKSPACE] = 0x1000000;
+    ptr[GDN_PREFILL_P_OUTPUT] += 8;
+    for (uint32_t i = GDN_PREFILL_P_STATE_OUT; i < GDN_PREFILL_N_PTR; i++)
+        if (i != GDN_PREFILL_P_WORKSPACE) ptr[i] = 0;
+    const uint32_t u32[] = { 3, 64 };
+    const gdn_launch_args args = { (uint32_t)sizeof args, GDN_PREFILL_N_PTR, 2, 0, (void *)0x77, ptr, u32 };
+    b.m.launches = 0;
+    assert_int_equal(b.id->ops->launch(b.plan, &args), GDN_OK);
+    ran(&b, 1, DELTA_H "tcfuse_x2", 48, 3, 1, 256, 88324);
+    s.ckpt_every = 64;
+    s.state_addr = GDN_STATE_CONTIGUOUS;
+    assert_int_equal(make(&b, &s), GDN_OK);
+    assert_int_equal(b.id->ops->explain(b.plan, 0, NULL, &r), GDN_OK);
+    assert_true(r.chosen == 0 && strcmp(r.entry, DELTA_H "tcfuse_x2") == 0 && strcmp(r.lever, "gdn_prefill_fast") == 0);
+    assert_string_equal(r.guard, "checkpoints are asked for");
+    down(&b);
+    /* A kernel that does not load is absent, and said so. */
+    up(&b, "hopper", levers);
+    s = shape_of();
+    b.m.broken_entry = FAST "fwd";
+    assert_int_equal(make(&b, &s), GDN_OK);
+    assert_int_equal(b.id->ops->explain(b.plan, 0, NULL, &r), GDN_OK);
+    assert_true(r.chosen == 0 && strcmp(r.entry, DELTA_H "tcfuse_x2") == 0);
+    assert_string_equal(r.guard, "kernel absent from this image (kernels/hopper only)");
+    down(&b);
+    up(&b, "gb10", levers);
+    assert_int_equal(make(&b, &s), GDN_OK);
+    assert_int_equal(launch(&b, 0x20000, 0, 3, 64), GDN_OK);
+    ran(&b, 1, DELTA_H "pipe", 48, 3, 1, 256, 99336);
+    assert_true(
+        mock_said(&b.m, "the fast prefill is NOT running: kernel absent from this image (kernels/hopper only); " DELTA_H "pipe runs"));
+    down(&b);
+}
+
 static void missing_pointers(void **state) {
     (void)state;
     bench b;
@@ -312,6 +434,8 @@ int main(void) {
         cmocka_unit_test(workspace),
         cmocka_unit_test(missing_pointers),
         cmocka_unit_test(B24_shared_memory_of_a_block),
+        cmocka_unit_test(fast_launches),
+        cmocka_unit_test(fast_guards_and_lines),
     };
     return cmocka_run_group_tests_name("prefill on the mocked backend", tests, NULL, NULL);
 }

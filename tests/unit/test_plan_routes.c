@@ -89,6 +89,40 @@ static void tensor_core_spine_guards(void **state) {
     assert_int_equal(gdn__tc_pick(true, true, 128, 128, 64, 10240), GDN__TC_TAKEN);
 }
 
+/* Each row breaks everything from its guard on. */
+static void fast_prefill_guards(void **state) {
+    (void)state;
+    gdn_rule_shape s = {
+        .nk = 1, .nv = 9, .k_dim = 64, .v_dim = 64, .qk_stride = 132, .v_stride = 1156, .ckpt_every = 64, .max_tokens = 65535 * 64
+    };
+    assert_int_equal(gdn__fast_pick(false, false, &s), GDN__FAST_NOT_REQUESTED);
+    assert_int_equal(gdn__fast_pick(true, false, &s), GDN__FAST_KERNEL_ABSENT);
+    assert_int_equal(gdn__fast_pick(true, true, &s), GDN__FAST_DIMS);
+    s.k_dim = 128;
+    assert_int_equal(gdn__fast_pick(true, true, &s), GDN__FAST_DIMS);
+    s.v_dim = 128;
+    assert_int_equal(gdn__fast_pick(true, true, &s), GDN__FAST_RATIO);
+    s.nv = 8;
+    assert_int_equal(gdn__fast_pick(true, true, &s), GDN__FAST_STRIDE);
+    s.v_stride = 1152;
+    assert_int_equal(gdn__fast_pick(true, true, &s), GDN__FAST_STRIDE);
+    s.base.flags = GDN_QK_L2NORM; /* dense copies of query and key */
+    assert_int_equal(gdn__fast_pick(true, true, &s), GDN__FAST_CKPT);
+    s.base.flags = 0;
+    s.qk_stride = 136;
+    assert_int_equal(gdn__fast_pick(true, true, &s), GDN__FAST_CKPT);
+    s.ckpt_every = 0;
+    assert_int_equal(gdn__fast_pick(true, true, &s), GDN__FAST_LONG);
+    s.max_tokens--;
+    assert_int_equal(gdn__fast_pick(true, true, &s), GDN__FAST_TAKEN);
+    assert_null(gdn__fast_guard_text(GDN__FAST_TAKEN));
+    for (uint32_t g = 0; g < GDN__GUARDS; g++) { /* every counter has its text */
+        uint32_t op = 0;
+        assert_non_null(gdn__guard_text(g, &op));
+        assert_true(op != 0);
+    }
+}
+
 static void w4a4_guards(void **state) {
     (void)state;
     assert_int_equal(gdn__w4a4_pick(65, 0, 0), GDN_W4A4_M_BIG);
@@ -120,6 +154,7 @@ int main(void) {
         cmocka_unit_test(ba_guards_in_order),  cmocka_unit_test(ba_tensor_core_guards),
         cmocka_unit_test(woa_guards_in_order), cmocka_unit_test(tensor_core_spine_guards),
         cmocka_unit_test(w4a4_guards),         cmocka_unit_test(every_operation_is_described),
+        cmocka_unit_test(fast_prefill_guards),
     };
     return cmocka_run_group_tests_name("plan_routes", tests, NULL, NULL) != 0;
 }

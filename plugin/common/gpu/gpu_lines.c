@@ -9,8 +9,13 @@ static bool first(const gdn_ctx *ctx, uint32_t slot) {
     return ctx->host.once(ctx->host.user, slot) != 0;
 }
 
-/* Slots of `once`: the twin's seven, then the tensor-core route's, then the guards of the tensor-core spine. */
-enum { ONCE_BA_TC = GDN_ONCE_BA_GATES + 16, ONCE_PREFILL_TC = ONCE_BA_TC + GDN__BA_TC_TAKEN + 1 };
+/* Slots of `once`: the twin's seven, then the tensor-core route's, then the guards of the tensor-core spine and of the fast prefill. */
+enum {
+    ONCE_BA_TC = GDN_ONCE_BA_GATES + 16,
+    ONCE_PREFILL_TC = ONCE_BA_TC + GDN__BA_TC_TAKEN + 1,
+    ONCE_PREFILL_FAST = ONCE_PREFILL_TC + GDN__TC_TAKEN
+};
+_Static_assert(ONCE_PREFILL_FAST + GDN__FAST_TAKEN <= 40, "W4A4's begin at 40 (gpu_w4a4.c)");
 
 static void log_twin(const gdn_ctx *ctx, const gpu_decision *d, uint32_t m) {
     char text[320];
@@ -43,6 +48,11 @@ static void log_tc(const gdn_ctx *ctx, const gpu_decision *d, uint32_t m) {
 void gpu_log_plan(const gdn_plan *p, const gpu_decision *d) {
     char text[320];
     if (p->op->op != GDN_OP_PREFILL) return;
+    if (d->prefill.fast_guard == GDN__FAST_TAKEN) {
+        snprintf(text, sizeof text, "GDN prefill: %s ([defaults] gdn_prefill_fast; the contract pipeline stays bound as its fallback)",
+                 gpu_entry_name(d->entry));
+        for (uint32_t i = 0; i < p->shape.rule.layers; i++) line(p->ctx, text);
+    }
     if (d->prefill.tc_guard == GDN__TC_TAKEN)
         snprintf(text, sizeof text,
                  "GDN state spine: %s ([defaults] gdn_prefill_tc; the scalar spine stays bound as the fallback the prefill's shape guards "
@@ -51,6 +61,30 @@ void gpu_log_plan(const gdn_plan *p, const gpu_decision *d) {
     else
         snprintf(text, sizeof text, "GDN state spine: %s", gpu_entry_name(d->prefill.spine));
     for (uint32_t i = 0; i < p->shape.rule.layers; i++) line(p->ctx, text);
+}
+
+static bool said_before(const gdn_plan *p, uint32_t bit) {
+    return (atomic_fetch_or(&((gdn_plan *)(uintptr_t)p)->said, bit) & bit) != 0;
+}
+
+/* True: the fast prefill ran, and there is no spine to speak of. */
+static bool log_fast(const gdn_plan *p, const gpu_decision *d) {
+    char text[320];
+    const uint32_t guard = d->prefill.fast_guard;
+    if (guard == GDN__FAST_NOT_REQUESTED) return false;
+    if (guard != GDN__FAST_TAKEN) {
+        if (!first(p->ctx, ONCE_PREFILL_FAST + guard)) return false;
+        snprintf(text, sizeof text, "GDN prefill: the fast prefill is NOT running: %s; %s runs (METRALE_GDN_PREFILL_FAST)",
+                 gdn__fast_guard_text(guard), gpu_entry_name(d->entry));
+        line(p->ctx, text);
+        return false;
+    }
+    snprintf(text, sizeof text,
+             "GDN prefill: %s (METRALE_GDN_PREFILL_FAST; f16 wgmma operands, f32 accumulator = the recurrent state, h stays f32) "
+             "grid=[%u,%u,%u] block=%u smem=%uB",
+             gpu_entry_name(d->entry), d->dims.grid[0], d->dims.grid[1], d->dims.grid[2], d->dims.block[0], d->dims.smem_bytes);
+    p->ctx->host.log(p->ctx->host.user, said_before(p, 2) ? GDN_LOG_DEBUG : GDN_LOG_INFO, "route", text);
+    return true;
 }
 
 static void log_spine(const gdn_plan *p, const gpu_decision *d) {
@@ -63,7 +97,7 @@ static void log_spine(const gdn_plan *p, const gpu_decision *d) {
         line(p->ctx, text);
         return;
     }
-    const bool again = atomic_exchange(&((gdn_plan *)(uintptr_t)p)->said, 1) != 0;
+    const bool again = said_before(p, 1);
     snprintf(text, sizeof text,
              "GDN state spine: %s (METRALE_GDN_PREFILL_TC; bf16 mma.sync operands, f32 accumulator = the recurrent state, h stays f32) "
              "grid=[%u,%u] block=%u smem=%uB",
@@ -72,7 +106,7 @@ static void log_spine(const gdn_plan *p, const gpu_decision *d) {
 }
 
 void gpu_log_launch(const gdn_plan *p, const gpu_decision *d, const gdn__call *c) {
-    if (p->op->op == GDN_OP_PREFILL) log_spine(p, d);
+    if (p->op->op == GDN_OP_PREFILL && !log_fast(p, d)) log_spine(p, d);
     if (p->op->op == GDN_OP_W4A4_GEMV) gpu_log_w4a4(p->ctx, d, c->u32[GDN_W4A4_GEMV_U_M]);
     if (p->op->op != GDN_OP_BA_GATES) return;
     log_tc(p->ctx, d, c->u32[GDN_BA_GATES_U_M]);

@@ -48,7 +48,7 @@ struct gdn_plan {
     gdn__shape shape;
     uint64_t present; /* bit GPU_E_* */
     void *entry[GPU_ENTRIES], *ext[GPU_ENTRIES];
-    _Atomic uint32_t said; /* the line of the first launch through the tensor cores was written */
+    _Atomic uint32_t said; /* lines of first launches that were written: bit 0 the tensor-core spine's, bit 1 the fast prefill's */
 };
 
 /* What is known of a target and device when a route is asked: a context has it all, a dry question assumes the target's device. */
@@ -58,10 +58,11 @@ typedef struct gpu_facts {
     uint32_t sm_count; /* 0: cannot say */
 } gpu_facts;
 
-/* The chunk pipeline of a prefill. */
+/* The kernels of a prefill: the two fast ones, or the chunk pipeline. */
 typedef struct gpu_prefill {
     uint32_t wu, spine, fwd_o; /* GPU_E_* */
-    uint32_t tc_guard;         /* why not the tensor-core spine; GDN__TC_TAKEN: it runs */
+    uint32_t fast_guard;       /* why not the fast kernels; GDN__FAST_TAKEN: they run */
+    uint32_t tc_guard;         /* why not the tensor-core spine; GDN__TC_TAKEN: it runs, or would */
     uint32_t chunks;           /* of the longest sequence */
     uint32_t segment;          /* chunks of each sequence in one pass over the workspace */
 } gpu_prefill;
@@ -69,7 +70,8 @@ typedef struct gpu_prefill {
 /* Parts of a rule operation's workspace, byte offsets; total 0: none is needed. */
 typedef struct gpu_workspace {
     uint64_t in_tab, out_tab, cu, query, key, W, U, S, uc, gc, total;
-    uint64_t chunks; /* 64-token chunks that there is scratch for */
+    uint64_t chunks;                                       /* 64-token chunks that there is scratch for */
+    uint64_t fast_k, fast_q, fast_t, fast_p, fast_scalars; /* the fast kernels' scratch, in the same place as W to gc */
 } gpu_workspace;
 
 typedef struct gpu_decision {
@@ -111,7 +113,7 @@ void gpu_refuse(gpu_decision *d, const char *why); /* what no lever is about: a 
 uint32_t gpu_rule_form(const gdn_rule_shape *s);
 void gpu_rule_workspace(const gdn_rule_shape *s, gpu_workspace *out);
 void gpu_decide_prefill(const gpu_facts *facts, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d);
-/* A key that the tensor-core spine cannot load: the scalar kernels, and a guard. */
+/* Pointers that the fast kernels or the tensor-core spine cannot take: the next route, and a guard. */
 void gpu_prefill_base(const gpu_facts *facts, const gdn_rule_shape *s, const gdn__call *c, gpu_decision *d);
 gdn_status gpu_bind_prefill(gdn_plan *p, gdn_text *err);
 gdn_status gpu_launch_prefill(const gdn_plan *p, gdn__call *c, const gpu_decision *d, void *stream, gdn_text *err);

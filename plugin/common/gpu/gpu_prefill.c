@@ -1,19 +1,19 @@
-/* gpu_prefill.c - prefill: which kernels, the segments that bound the workspace, and the launches. Heads of 128 go through the chunk
- * pipeline (recompute_wu, a state spine, fwd_o), heads of 64 through the token-sequential kernel. */
+/* gpu_prefill.c - prefill: which kernels, the segments that bound the workspace, and the launches. Heads of 128 go through the two fast
+ * kernels or the chunk pipeline (recompute_wu, a state spine, fwd_o), heads of 64 through the token-sequential kernel. */
 #include "gpu_rule.h"
 #include <stdio.h>
 
-enum { GRID_YZ = 65535 };
+enum { GRID_YZ = 65535, FAST_HALVES = 2, FAST_TWO_SMEM = 100 * 1024, SM_FALLBACK = 132 };
 
 /* Block and dynamic shared memory; the formulas stand in the heads of the kernels' files. */
 static gdn_dims dims_of(uint32_t entry) {
     static const struct {
         uint32_t entry, block, smem;
     } rows[] = {
-        { GPU_E_WU, 256, 33024 },           { GPU_E_VFUSED, 256, 49412 },    { GPU_E_VTILE, 512, 49412 },
-        { GPU_E_PIPE, 256, 99336 },         { GPU_E_FWD_O, 512, 98816 },     { GPU_E_RECURRENT, 256, 0 },
-        { GPU_E_FWD_O_MMA8, 512, 98816 },   { GPU_E_TCFUSE_X2, 256, 88324 }, { GPU_E_WU_HOPPER, 512, 79104 },
-        { GPU_E_FWD_O_HOPPER, 512, 97536 },
+        { GPU_E_WU, 256, 33024 },           { GPU_E_VFUSED, 256, 49412 },       { GPU_E_VTILE, 512, 49412 },
+        { GPU_E_PIPE, 256, 99336 },         { GPU_E_FWD_O, 512, 98816 },        { GPU_E_RECURRENT, 256, 0 },
+        { GPU_E_FWD_O_MMA8, 512, 98816 },   { GPU_E_TCFUSE_X2, 256, 88324 },    { GPU_E_WU_HOPPER, 512, 79104 },
+        { GPU_E_FWD_O_HOPPER, 512, 97536 }, { GPU_E_FAST_PREPARE, 256, 67600 }, { GPU_E_FAST_FWD, 256, 191664 },
     };
     for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].entry == entry) return (gdn_dims) { .grid = { 1, 1, 1 }, .block = { rows[i].block, 1, 1 }, .smem_bytes = rows[i].smem };
@@ -36,6 +36,17 @@ static uint32_t segment_of(const gdn_rule_shape *s, const gpu_workspace *w, uint
     uint64_t all = (uint64_t)batch * chunks;
     if (s->offsets && all > s->max_tokens / GDN_CHUNK + (uint64_t)batch) all = s->max_tokens / GDN_CHUNK + (uint64_t)batch;
     return all <= w->chunks || batch == 0 ? chunks : (uint32_t)(w->chunks / batch);
+}
+
+static void route_lever(gpu_decision *d, const char *key, const char *where, uint32_t source) {
+    d->route.lever = key;
+    d->route.lever_where = where;
+    d->route.lever_source = source;
+}
+static void route_guard(gpu_decision *d, uint32_t guard, const char *text) {
+    d->guard = guard;
+    d->route.chosen = 0;
+    d->route.guard = text;
 }
 
 void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d) {
@@ -67,15 +78,21 @@ void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint3
     r->fwd_o = lv->no_mma8 ? GPU_E_FWD_O : tc && gpu_has(f->present, GPU_E_FWD_O_HOPPER) ? GPU_E_FWD_O_HOPPER : GPU_E_FWD_O_MMA8;
     r->chunks = chunks_of(len);
     r->segment = small ? r->chunks : segment_of(s, &w, batch, r->chunks);
+    r->fast_guard = gdn__fast_pick(lv->prefill_fast, gpu_has(f->present, GPU_E_FAST_PREPARE) && gpu_has(f->present, GPU_E_FAST_FWD), s);
+    if (r->fast_guard == GDN__FAST_TAKEN) {
+        route_lever(d, "gdn_prefill_fast", lv->fast_where, lv->fast_source);
+        const gdn_dims dims = dims_of(GPU_E_FAST_FWD);
+        gpu_take(d, GPU_E_FAST_FWD, FAST_HALVES, s->nv, dims.block[0], dims.smem_bytes);
+        d->dims.grid[2] = batch;
+        return;
+    }
     if (requested) {
-        d->route.lever = "gdn_prefill_tc";
-        d->route.lever_where = lv->tc_where;
-        d->route.lever_source = lv->tc_source;
-        if (!tc) {
-            d->guard = GDN__G_TC + r->tc_guard;
-            d->route.chosen = 0;
-            d->route.guard = gdn__tc_guard_text(r->tc_guard);
-        }
+        route_lever(d, "gdn_prefill_tc", lv->tc_where, lv->tc_source);
+        if (!tc) route_guard(d, GDN__G_TC + r->tc_guard, gdn__tc_guard_text(r->tc_guard));
+    }
+    if (lv->prefill_fast && !d->route.guard) { /* asked for before the spine: its refusal is the answer unless that was refused too */
+        route_lever(d, "gdn_prefill_fast", lv->fast_where, lv->fast_source);
+        route_guard(d, GDN__G_FAST + r->fast_guard, gdn__fast_guard_text(r->fast_guard));
     }
     if (!small && !(gpu_has(f->present, r->wu) && gpu_has(f->present, r->fwd_o))) return; /* absent */
     const gdn_dims dims = dims_of(r->spine);
@@ -103,6 +120,25 @@ static gdn_status bind_tc(gdn_plan *p, gdn_text *err) {
     return GDN_OK;
 }
 
+/* The fast kernels, one form of each; absent from the plan in the same way. */
+static gdn_status bind_fast(gdn_plan *p, gdn_text *err) {
+    static const uint32_t all[] = { GPU_E_FAST_PREPARE, GPU_E_FAST_FWD };
+    char why[256] = "";
+    gdn_text text = { why, sizeof why, 0 };
+    for (uint32_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const uint32_t e = all[i];
+        if (!gpu_has(p->present, e)) continue;
+        gdn_status st = gpu_form_entry(p->ctx, e, gpu_rule_form(&p->shape.rule), gpu_entry_name(e), &p->entry[e], &text);
+        if (!st) st = gpu_allow_smem(p->ctx, e, p->entry[e], e == GPU_E_FAST_PREPARE ? FAST_TWO_SMEM : dims_of(e).smem_bytes, &text);
+        if (st == GDN_E_CAPTURE || st == GDN_E_FORKED) return gdn__fail(err, st, "%s", why);
+        if (!st) continue;
+        p->present &= ~((uint64_t)1 << e);
+        p->ctx->host.log(p->ctx->host.user, GDN_LOG_WARN, "modules", why[0] ? why : "the fast prefill did not load");
+        text.len = 0;
+    }
+    return GDN_OK;
+}
+
 gdn_status gpu_bind_prefill(gdn_plan *p, gdn_text *err) {
     const gdn__levers *lv = &p->ctx->levers;
     const gdn_rule_shape *s = &p->shape.rule;
@@ -115,21 +151,37 @@ gdn_status gpu_bind_prefill(gdn_plan *p, gdn_text *err) {
         const gdn_status st = gpu_has(p->present, need[i]) ? bind(p, need[i], err) : GDN_OK;
         if (st) return st;
     }
-    return lv->prefill_tc && !lv->no_prefill_tc && !small ? bind_tc(p, err) : GDN_OK;
+    if (lv->prefill_tc && !lv->no_prefill_tc && !small) {
+        const gdn_status st = bind_tc(p, err);
+        if (st) return st;
+    }
+    return lv->prefill_fast && !small ? bind_fast(p, err) : GDN_OK;
+}
+
+/* The decision without a lever; what was asked for, and why it is not so, stays. */
+static void without(const gpu_facts *f, const gdn_rule_shape *s, const gdn__call *c, gdn__levers *levers, bool *lever, uint32_t guard,
+                    const char *text, gpu_decision *d) {
+    const gpu_facts less = { levers, f->present, f->sm_count };
+    const gdn_route asked = d->route;
+    *lever = false;
+    gpu_decide_prefill(&less, s, c->u32, d);
+    d->route = asked;
+    route_guard(d, guard, text);
 }
 
 void gpu_prefill_base(const gpu_facts *f, const gdn_rule_shape *s, const gdn__call *c, gpu_decision *d) {
-    if (d->prefill.tc_guard != GDN__TC_TAKEN || c->ptr[GDN_PREFILL_P_KEY] % 16 == 0 || s->base.flags & GDN_QK_L2NORM) return;
-    gdn__levers scalar = *f->levers;
-    scalar.prefill_tc = false;
-    const gpu_facts without = { &scalar, f->present, f->sm_count };
-    const gdn_route asked = d->route;
-    gpu_decide_prefill(&without, s, c->u32, d);
+    const bool copies = (s->base.flags & GDN_QK_L2NORM) != 0; /* of query and key: aligned */
+    const uint64_t qk = copies ? 0 : c->ptr[GDN_PREFILL_P_QUERY] | c->ptr[GDN_PREFILL_P_KEY];
+    gdn__levers levers = *f->levers;
+    if (d->prefill.fast_guard == GDN__FAST_TAKEN && (qk | c->ptr[GDN_PREFILL_P_VALUE] | c->ptr[GDN_PREFILL_P_OUTPUT]) % 16) {
+        without(f, s, c, &levers, &levers.prefill_fast, GDN__G_FAST + GDN__FAST_BASE, gdn__fast_guard_text(GDN__FAST_BASE), d);
+        d->prefill.fast_guard = GDN__FAST_BASE;
+    }
+    const uint32_t fast = d->prefill.fast_guard;
+    if (fast == GDN__FAST_TAKEN || d->prefill.tc_guard != GDN__TC_TAKEN || copies || c->ptr[GDN_PREFILL_P_KEY] % 16 == 0) return;
+    without(f, s, c, &levers, &levers.prefill_tc, GDN__G_TC + GDN__TC_BASE, gdn__tc_guard_text(GDN__TC_BASE), d);
     d->prefill.tc_guard = GDN__TC_BASE;
-    d->guard = GDN__G_TC + GDN__TC_BASE;
-    d->route = asked;
-    d->route.chosen = 0;
-    d->route.guard = gdn__tc_guard_text(GDN__TC_BASE);
+    d->prefill.fast_guard = fast;
 }
 
 static const gpu_rule_order order = {
@@ -229,6 +281,47 @@ static gdn_status chunks(const prefill_call *k, uint32_t begin, uint32_t end, gd
     return st;
 }
 
+/* The first kernel's blocks are alike, so it takes as long as it has rounds. A round of three on each multiprocessor takes 1.5 times as
+ * long as one of two (H200), which is what asking for more shared memory makes of them: the fewer thirds of a round, the better. */
+static uint32_t prepare_smem(const prefill_call *k, uint64_t blocks) {
+    const uint64_t sms = k->p->ctx->device.sm_count ? k->p->ctx->device.sm_count : SM_FALLBACK;
+    const uint64_t three = (blocks + 3 * sms - 1) / (3 * sms) * 150, two = (blocks + 2 * sms - 1) / (2 * sms) * 100;
+    return two < three ? FAST_TWO_SMEM : dims_of(GPU_E_FAST_PREPARE).smem_bytes;
+}
+static gdn_status fast(const prefill_call *k, uint32_t begin, uint32_t end, gdn_text *err) {
+    const gdn_rule_shape *s = &k->p->shape.rule;
+    const uint32_t n = end - begin, varlen = s->offsets != GDN_OFFSETS_NONE, tail[] = { begin, end, k->io.from_first };
+    const uint64_t scratch[] = { at(k, k->w.fast_k), at(k, k->w.fast_q), at(k, k->w.fast_t), at(k, k->w.fast_p), at(k, k->w.fast_scalars) };
+    const uint32_t sizes[] = { k->seq_len, k->d->prefill.chunks, s->nk, s->nv }, strides[] = { k->io.qk_stride, s->gb_stride };
+    const uint64_t tables[] = { begin && k->io.ext ? k->io.out_tab : k->io.in_tab, k->io.out_tab, begin ? 0 : k->io.fresh };
+    if (n) {
+        const uint64_t ptrs[] = { k->io.query, k->io.key, k->c->ptr[GDN_PREFILL_P_GATE], k->c->ptr[GDN_PREFILL_P_BETA] };
+        gdn_dims dims = dims_of(GPU_E_FAST_PREPARE);
+        gpu_args a = { .n = 0 };
+        gpu_arg_list(&a, ptrs, 4, NULL, 0);
+        gpu_arg_list(&a, scratch, 5, sizes, 4);
+        gpu_arg_list(&a, NULL, 0, strides, 2);
+        gpu_arg_list(&a, &k->io.cu, 1, &varlen, 1);
+        gpu_arg_list(&a, tables, 2, NULL, 0);
+        gpu_arg_f32(&a, k->io.scale);
+        gpu_arg_list(&a, NULL, 0, tail, 3);
+        dims.grid[0] = s->nk;
+        dims.grid[1] = n;
+        dims.grid[2] = k->batch;
+        dims.smem_bytes = prepare_smem(k, (uint64_t)s->nk * n * k->batch);
+        const gdn_status st = gpu_start(k->p, GPU_E_FAST_PREPARE, false, &dims, k->stream, &a, err);
+        if (st) return st;
+    }
+    const uint64_t ptrs[] = { k->c->ptr[GDN_PREFILL_P_STATE], k->c->ptr[GDN_PREFILL_P_VALUE], k->c->ptr[GDN_PREFILL_P_OUTPUT] };
+    gpu_args a = { .n = 0 };
+    gpu_arg_list(&a, ptrs, 3, NULL, 0);
+    gpu_arg_list(&a, scratch, 5, sizes, 4);
+    gpu_arg_u32(&a, s->v_stride);
+    gpu_arg_list(&a, &k->io.cu, 1, &varlen, 1);
+    gpu_arg_list(&a, tables, 3, tail, 2);
+    return gpu_start(k->p, GPU_E_FAST_FWD, false, &k->d->dims, k->stream, &a, err);
+}
+
 static gdn_status recurrent(const prefill_call *k, gdn_text *err) {
     const gdn_rule_shape *s = &k->p->shape.rule;
     const uint64_t ptrs[] = { k->c->ptr[GDN_PREFILL_P_STATE],
@@ -263,7 +356,7 @@ gdn_status gpu_launch_prefill(const gdn_plan *p, gdn__call *c, const gpu_decisio
     uint32_t begin = 0;
     do {
         const uint32_t end = r->chunks - begin > r->segment ? begin + r->segment : r->chunks;
-        if ((st = chunks(&k, begin, end, err))) return st;
+        if ((st = r->fast_guard == GDN__FAST_TAKEN ? fast(&k, begin, end, err) : chunks(&k, begin, end, err))) return st;
         begin = end;
     } while (begin < r->chunks);
     return GDN_OK;

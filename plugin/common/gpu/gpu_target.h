@@ -36,6 +36,7 @@ enum { GPU_RULE_VK = 1, GPU_RULE_TILED = 2, GPU_RULE_LOG = 4, GPU_STEP_L2NORM = 
     X(W4A4_MX, "w4a4_gemv_mx.cu", "sm_121f", PLAIN)                 \
     X(W4A4_MX_PS, "w4a4_gemv_mx_ps.cu", "sm_121f", PLAIN)           \
     X(W4A4_F16, "w4a4_gemv_f16.cu", "sm_90a", PLAIN)                \
+    X(FAST, "gated_delta_rule_fast.cu", "sm_90a", RULE)             \
     X(SSM_BA_GATES_HOPPER, "ssm_ba_gates_hopper.cu", 0, PLAIN)      \
     X(SSM_BA_GATES_TC, "ssm_ba_gates_tc.cu", "sm_90a", COLUMNS)
 #define GPU_ENUM_(ID, ...) GPU_M_##ID,
@@ -43,7 +44,8 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
 #undef GPU_ENUM_
 
 /* X(ID, module, op, entry): the one place where an entry's name stands; handles are bound and routes and log lines are printed from
- * it. Entries of RULE modules also exist as `<entry>_ext`. op: the operation that the counters give it to. */
+ * it. Entries of RULE modules also exist as `<entry>_ext`, but for the fast prefill's, which have every argument. op: the operation that
+ * the counters give it to. */
 #define GPU_ENTRY_MAP(X)                                                            \
     X(BA_PARENT, SSM_PREPROCESS, BA_GATES, "dense_gemm_ba_gates_prefill")           \
     X(BA_GEMV, SSM_PREPROCESS, BA_GEMV, "dense_gemv_ba_gates")                      \
@@ -90,6 +92,8 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
     X(TCFUSE_X2, CHUNK_TC, PREFILL, "gated_delta_rule_chunk_delta_h_tcfuse_x2")     \
     X(WU_HOPPER, FLA_HOPPER, PREFILL, "gated_delta_rule_recompute_wu_hopper")       \
     X(FWD_O_HOPPER, FLA_HOPPER, PREFILL, "gated_delta_rule_chunk_fwd_o_hopper")     \
+    X(FAST_PREPARE, FAST, PREFILL, "gated_delta_rule_fast_prepare")                 \
+    X(FAST_FWD, FAST, PREFILL, "gated_delta_rule_fast_fwd")                         \
     X(BA_TWIN, SSM_BA_GATES_HOPPER, BA_GATES, "dense_gemm_ba_gates_prefill_hopper") \
     X(BA_TC, SSM_BA_GATES_TC, BA_GATES, "dense_gemm_ba_gates_prefill_tc")
 #define GPU_ENUM_(ID, ...) GPU_E_##ID,
@@ -113,6 +117,6 @@ extern const gpu_target gdn__gpu_target;
      (1u << GPU_M_W4A4_MX_PS))
 #define GPU_HOPPER_MODULES                                                                                           \
     (GPU_GB10_MODULES | (1u << GPU_M_SSM_BA_GATES_HOPPER) | (1u << GPU_M_SSM_BA_GATES_TC) | (1u << GPU_M_CHUNK_TC) | \
-     (1u << GPU_M_FLA_HOPPER) | (1u << GPU_M_W4A4_F16))
+     (1u << GPU_M_FLA_HOPPER) | (1u << GPU_M_W4A4_F16) | (1u << GPU_M_FAST))
 
 #endif
