@@ -162,9 +162,10 @@ def kernel_times(call, calls=5):
 
 
 def prefill(target, tokens, nk, nv, check_up_to, kernels, peers):
-    forms = {"scalar": {"gdn_prefill_tc": "false"}, "scalar, not pipelined": {"gdn_prefill_tc": "false", "gdn_pipe": "0"}}
+    scalar = {"gdn_prefill_tc": "false", "gdn_prefill_fast": "false"}
+    forms = {"scalar": scalar, "scalar, not pipelined": {**scalar, "gdn_pipe": "0"}}
     if target == "hopper":
-        forms["tensor cores"] = {"gdn_prefill_tc": "true"}
+        forms["tensor cores"] = {**scalar, "gdn_prefill_tc": "true"}
         forms["fast"] = {"gdn_prefill_fast": "true"}
     peer = fla("chunk_gated_delta_rule", peers)
     for T in tokens:

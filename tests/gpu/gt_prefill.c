@@ -122,8 +122,8 @@ static void same_by_levers(gt *t, const char *name, const char *key, const char 
     gt_live x = { 0 }, y = { 0 };
     if (!gt_begin(t, "prefill_%s_T%u", name, T)) return;
     if (gt_needs_device(t)) {
-        gdn *ga = gt_open(t, t->target, "gdn_prefill_tc", "false", key, a, NULL);
-        gdn *gb = gt_open(t, t->target, "gdn_prefill_tc", "false", key, b, NULL);
+        gdn *ga = gt_open(t, t->target, "gdn_prefill_tc", "false", "gdn_prefill_fast", "false", key, a, NULL);
+        gdn *gb = gt_open(t, t->target, "gdn_prefill_tc", "false", "gdn_prefill_fast", "false", key, b, NULL);
         const gt_rule p = { .nk = 16, .nv = 32, .rows = T, .gate_lo = 0.5, .gate_hi = 1 };
         gt_prefill_job(t, ga, &p, &s, &job);
         job.buf[GDN_PREFILL_P_WORKSPACE].role = GT_INOUT;
@@ -256,14 +256,18 @@ static void recurrence(const gt_job *job, const gdn_rule_shape *s, uint32_t T, u
     }
 }
 
-static void errors(gt *t, uint32_t T, bool tc) {
+enum { SCALAR, TENSOR_CORES, FAST, ROUTES };
+static void errors(gt *t, uint32_t T, uint32_t route) {
+    static const char *const name[] = { "scalar", "tensor_cores", "fast" };
+    const double out = route == FAST ? 1.9e-3 : 3.5e-3, state = route == FAST ? 5e-4 : 2.5e-3;
     const gt_rule p = { .nk = 2, .nv = 6, .rows = T };
     gt_shapes s;
     gt_job job;
     gt_live l = { 0 };
-    if (!gt_begin(t, "prefill_error_against_f64_%s_T%u", tc ? "tensor_cores" : "scalar", T)) return;
-    if (gt_needs_device(t) && (!tc || gt_needs_hopper(t))) {
-        gdn *g = gt_open(t, t->target, "gdn_prefill_tc", tc ? "true" : "false", NULL);
+    if (!gt_begin(t, "prefill_error_against_f64_%s_T%u", name[route], T)) return;
+    if (gt_needs_device(t) && (route == SCALAR || gt_needs_hopper(t))) {
+        gdn *g = gt_open(t, t->target, "gdn_prefill_tc", route == TENSOR_CORES ? "true" : "false", "gdn_prefill_fast",
+                         route == FAST ? "true" : "false", NULL);
         gt_prefill_job(t, g, &p, &s, &job);
         const uint64_t n = (uint64_t)T * p.nv * 128, m = (uint64_t)p.nv * 128 * 128;
         double *o = gt_keep(t, n * 8), *S = gt_keep(t, m * 8), *x = gt_keep(t, (n > m ? n : m) * 8);
@@ -276,10 +280,11 @@ static void errors(gt *t, uint32_t T, bool tc) {
             const num_error es = num_compare(S, x, m);
             gt_figure(t, "output_rel_rms", eo.rel_rms);
             gt_figure(t, "state_rel_rms", es.rel_rms);
-            (void)gt_check(t, eo.finite && eo.rel_rms <= 3.5e-3, "output: relative RMS %.3g, bound 3.5e-3", eo.rel_rms);
-            (void)gt_check(t, es.finite && es.rel_rms <= 2.5e-3, "state: relative RMS %.3g, bound 2.5e-3", es.rel_rms);
+            (void)gt_check(t, eo.finite && eo.rel_rms <= out, "output: relative RMS %.3g, bound %.3g", eo.rel_rms, out);
+            (void)gt_check(t, es.finite && es.rel_rms <= state, "state: relative RMS %.3g, bound %.3g", es.rel_rms, state);
+            (void)gt_check(t, route != FAST || !strcmp(gt_entry(&l), "gated_delta_rule_fast_fwd"), "%s ran", gt_entry(&l));
             x[7] = -x[7] + 1; /* a wrong state is told */
-            (void)gt_check(t, num_compare(S, x, m).rel_rms > 2.5e-3, "control: a wrong state is within the bound");
+            (void)gt_check(t, num_compare(S, x, m).rel_rms > state, "control: a wrong state is within the bound");
         }
         gt_drop(&l);
         gdn_close(g);
@@ -400,8 +405,7 @@ void gt_test_prefill(gt *t) {
         same_by_levers(t, "pipe_is_vfused", "gdn_pipe", "1", "0", T[i]);
         same_by_levers(t, "mma8_is_fwd_o", "gdn_no_fwd_o_mma8", "false", "true", T[i]);
         static const uint32_t E[] = { 256, 1193, 4593 };
-        errors(t, E[i], false);
-        errors(t, E[i], true);
+        for (uint32_t route = SCALAR; route < ROUTES; route++) errors(t, E[i], route);
     }
     again(t, 100);
     far_rows(t);
