@@ -44,6 +44,7 @@
     X(module_load, "cuModuleLoadData", (void **module, const void *image))                                                        \
     X(module_unload, "cuModuleUnload", (void *module))                                                                            \
     X(module_function, "cuModuleGetFunction", (void **function, void *module, const char *name))                                  \
+    X(function_set, "cuFuncSetAttribute", (void *function, int attribute, int value))                                             \
     X(launch, "cuLaunchKernel",                                                                                                   \
       (void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned smem, void *stream, \
        void **params, void **extra))
@@ -105,6 +106,9 @@ typedef struct gpu_kernel {
 /* GDN_NVRTC, else libnvrtc.so.13, .12. false: no NVRTC, or the source did not compile; why says which. */
 bool gpu_kernel_make(gpu_clock *c, const char *source, const char *entry, gpu_kernel *out);
 void gpu_kernel_free(gpu_clock *c, gpu_kernel *k);
+/* A module out of a plugin's list (abi/gdn_modules.h), for the clock's device whatever the job says, with one option more. */
+struct gdn_compile_job;
+bool gpu_module_make(gpu_clock *c, const struct gdn_compile_job *job, const char *option, void **module);
 bool gpu_kernel_go(gpu_clock *c, const gpu_kernel *k, uint32_t grid, uint32_t block, void *stream, void **params);
 /* "13.0 (/path/to/libnvrtc.so.13)", or why there is none. */
 void gpu_nvrtc_text(char *buf, size_t cap);

@@ -1,5 +1,6 @@
 /* gpu_jit.c - a small kernel of the bench's or a test's own, through NVRTC at run time; see gpu_clock.h. */
 #define _GNU_SOURCE /* dladdr */
+#include "gdn_backend.h"
 #include "gpu_clock.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
     X(cubin, "nvrtcGetCUBIN", (void *program, char *cubin))                                                                \
     X(destroy, "nvrtcDestroyProgram", (void **program))
 
+enum { MAX_OPTIONS = 12 };
 typedef struct nvrtc {
 #define FIELD_(name, symbol, params) int(*name) params;
     NVRTC_MAP(FIELD_)
@@ -59,27 +61,40 @@ void gpu_nvrtc_text(char *buf, size_t cap) {
     (void)snprintf(buf, cap, "%d.%d (%s)", major, minor, info.dli_fname ? info.dli_fname : "?");
 }
 
-bool gpu_kernel_make(gpu_clock *c, const char *source, const char *entry, gpu_kernel *out) {
+/* job: what of it is set; its architecture is not looked at. */
+static bool compile(gpu_clock *c, const gdn_compile_job *job, const char *option, void **module) {
     nvrtc n;
     void *program = NULL;
     char *image = NULL, arch[48];
+    const char *options[MAX_OPTIONS] = { arch };
+    int n_options = 1;
     size_t bytes = 0;
-    *out = (gpu_kernel) { 0 };
+    *module = NULL;
     if (!nvrtc_open(&n, c->why, sizeof c->why)) return false;
     const bool own = (c->cc_major == 9 && c->cc_minor == 0);
     (void)snprintf(arch, sizeof arch, "--gpu-architecture=sm_%d%d%s", c->cc_major, c->cc_minor, own ? "a" : "");
-    const char *const options[] = { arch };
-    if (n.create(&program, source, entry, 0, NULL, NULL) != 0 || n.compile(program, 1, options) != 0 || n.size(program, &bytes) != 0 ||
-        bytes == 0 || !(image = malloc(bytes)) || n.cubin(program, image) != 0) {
-        (void)snprintf(c->why, sizeof c->why, "NVRTC did not compile %s", entry);
-        goto out;
-    }
-    if (gpu_ok(c, c->module_load(&out->module, image), "cuModuleLoadData") &&
-        !gpu_ok(c, c->module_function(&out->function, out->module, entry), "cuModuleGetFunction"))
-        gpu_kernel_free(c, out);
-out:
+    for (uint32_t i = 0; i < job->n_options && n_options < MAX_OPTIONS - 1; i++) options[n_options++] = job->options[i];
+    if (option) options[n_options++] = option;
+    if (n.create(&program, job->source, job->name, (int)job->n_headers, job->headers, job->header_names) != 0 ||
+        n.compile(program, n_options, options) != 0 || n.size(program, &bytes) != 0 || bytes == 0 || !(image = malloc(bytes)) ||
+        n.cubin(program, image) != 0)
+        (void)snprintf(c->why, sizeof c->why, "NVRTC did not compile %s", job->name);
+    else
+        (void)gpu_ok(c, c->module_load(module, image), "cuModuleLoadData");
     free(image);
     if (program) (void)n.destroy(&program);
+    return *module != NULL;
+}
+
+bool gpu_module_make(gpu_clock *c, const gdn_compile_job *job, const char *option, void **module) {
+    return compile(c, job, option, module);
+}
+
+bool gpu_kernel_make(gpu_clock *c, const char *source, const char *entry, gpu_kernel *out) {
+    const gdn_compile_job job = { .name = entry, .source = source };
+    *out = (gpu_kernel) { 0 };
+    if (compile(c, &job, NULL, &out->module) && !gpu_ok(c, c->module_function(&out->function, out->module, entry), "cuModuleGetFunction"))
+        gpu_kernel_free(c, out);
     return out->function != NULL;
 }
 

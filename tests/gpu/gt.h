@@ -111,6 +111,7 @@ typedef struct gt_shapes { /* room for what a job's shape points to */
     gdn_norm_shape norm;
     gdn_state_shape state;
     gdn_rule_shape rule;
+    gdn_w4a4_shape w4a4;
 } gt_shapes;
 void gt_conv_job(gt *t, const gt_conv *c, gt_shapes *s, gt_job *job);
 void gt_ba_job(gt *t, uint32_t M, uint32_t nv, uint32_t vpg, uint32_t K, uint32_t pad, uint32_t out_pad, gt_shapes *s, gt_job *job);
@@ -118,6 +119,8 @@ void gt_gemv_job(gt *t, const gt_job *ba, uint32_t row, gt_shapes *s, gt_job *jo
 void gt_gates_job(gt *t, uint32_t rows, uint32_t nv, uint32_t vpg, uint32_t pad, uint32_t form, gt_shapes *s, gt_job *job);
 void gt_norm_job(gt *t, uint32_t rows, uint32_t heads, uint32_t dim, uint32_t act, uint32_t pad, gt_shapes *s, gt_job *job);
 void gt_state_job(gt *t, bool copy, uint64_t bytes, uint32_t slots, gt_shapes *s, gt_job *job);
+/* Random codes, scales 0x28..0x3F, NaN scales in the tokens that are not there; tol as in gt_buf, of C. */
+void gt_w4a4_job(gt *t, uint32_t M, uint32_t N, uint32_t K, double tol, gt_shapes *s, gt_job *job);
 typedef struct gt_rule {
     uint32_t nk, nv, dim, batch, rows, offsets, first; /* first: rows in front of the first sequence */
     const uint32_t *len;                               /* packed */
@@ -154,6 +157,7 @@ void gt_test_state(gt *t);
 void gt_test_prefill(gt *t);
 void gt_test_step(gt *t);
 void gt_test_w4a4(gt *t);
+void gt_test_w4a4_model(gt *t);
 void gt_test_capture(gt *t);
 void gt_test_streams(gt *t);
 void gt_test_refusals(gt *t);

@@ -39,26 +39,31 @@ static void quant_pair(gt *t, const w4a4 *c) {
 }
 
 /* Any bytes are codes; scales 0x28..0x3F, NaN in the tokens that are not there (their storage is the last rows of each block of eight). */
-static void gemv_pair(gt *t, const w4a4 *c, bool exact) {
-    if (!gt_begin(t, "w4a4_M%u_N%u_K%u", c->M, c->N, c->K)) return;
-    const gdn_w4a4_shape s = { .base = GT_BASE(gdn_w4a4_shape, GDN_OP_W4A4_GEMV), .N = c->N, .K = c->K, .max_m = c->M };
-    const uint64_t aq = GDN_W4A4_AQ_BYTES(c->M, c->K), as = GDN_W4A4_AS_BYTES(c->M, c->K), bq = (uint64_t)c->N * c->K / 2, bs = bq / 8;
+void gt_w4a4_job(gt *t, uint32_t M, uint32_t N, uint32_t K, double tol, gt_shapes *s, gt_job *job) {
+    const uint64_t aq = GDN_W4A4_AQ_BYTES(M, K), as = GDN_W4A4_AS_BYTES(M, K), bq = (uint64_t)N * K / 2, bs = bq / 8;
+    static const float scale2 = 0.01f;
+    static const uint64_t zero = 0; /* the counter of a persistent entry; it comes back zero */
+    s->w4a4 = (gdn_w4a4_shape) { .base = GT_BASE(gdn_w4a4_shape, GDN_OP_W4A4_GEMV), .N = N, .K = K, .max_m = M };
+    *job = (gt_job) { .shape = &s->w4a4.base, .n_ptr = GDN_W4A4_GEMV_N_PTR, .u32 = { 0, M }, .n_u32 = 2 };
+    memcpy(&job->u32[0], &scale2, 4);
     uint8_t *p[4] = { gt_keep(t, aq), gt_keep(t, as), gt_keep(t, bq), gt_keep(t, bs) };
     const uint64_t bytes[4] = { aq, as, bq, bs };
     for (uint32_t i = 0; i < 4; i++)
         for (uint64_t k = 0; k < bytes[i]; k++) p[i][k] = (uint8_t)(i % 2 ? 0x28 + rng_below(&t->r, 0x18) : rng_next(&t->r));
     for (uint64_t k = 0; k < as; k++) /* byte k: token k / 8 % 8 of block k / 64 / chunks */
-        if (k / 64 / (c->K / 128) * 8 + k / 8 % 8 >= c->M) p[1][k] = 0x7f;
-    const float scale2 = 0.01f;
-    gt_job job = { .shape = &s.base, .n_ptr = GDN_W4A4_GEMV_N_PTR, .u32 = { 0, c->M }, .n_u32 = 2 };
-    memcpy(&job.u32[0], &scale2, 4);
+        if (k / 64 / (K / 128) * 8 + k / 8 % 8 >= M) p[1][k] = 0x7f;
     static const uint32_t place[4] = { GDN_W4A4_GEMV_P_AQ, GDN_W4A4_GEMV_P_AS, GDN_W4A4_GEMV_P_BQ, GDN_W4A4_GEMV_P_BS };
-    for (uint32_t i = 0; i < 4; i++) job.buf[place[i]] = (gt_buf) { .bytes = bytes[i], .init = p[i], .role = GT_IN, .type = GDN_BF16 };
-    job.buf[GDN_W4A4_GEMV_P_AG] =
-        (gt_buf) { .bytes = 4ull * c->M, .init = gt_random(t, GDN_F32, c->M, 0.5, 2), .role = GT_IN, .type = GDN_F32 };
-    job.buf[GDN_W4A4_GEMV_P_C] = (gt_buf) { .bytes = 2ull * c->M * c->N, .role = GT_OUT, .type = GDN_BF16, .tol = exact ? 0 : 5e-4 };
-    static const uint64_t zero = 0; /* the counter of a persistent entry; it comes back zero */
-    job.buf[GDN_W4A4_GEMV_P_WORKSPACE] = (gt_buf) { .bytes = 8, .init = &zero, .role = GT_IN, .type = GDN_F32 };
+    for (uint32_t i = 0; i < 4; i++) job->buf[place[i]] = (gt_buf) { .bytes = bytes[i], .init = p[i], .role = GT_IN, .type = GDN_BF16 };
+    job->buf[GDN_W4A4_GEMV_P_AG] = (gt_buf) { .bytes = 4ull * M, .init = gt_random(t, GDN_F32, M, 0.5, 2), .role = GT_IN, .type = GDN_F32 };
+    job->buf[GDN_W4A4_GEMV_P_C] = (gt_buf) { .bytes = 2ull * M * N, .role = GT_OUT, .type = GDN_BF16, .tol = tol };
+    job->buf[GDN_W4A4_GEMV_P_WORKSPACE] = (gt_buf) { .bytes = 8, .init = &zero, .role = GT_IN, .type = GDN_F32 };
+}
+
+static void gemv_pair(gt *t, const w4a4 *c, bool exact) {
+    gt_shapes s;
+    gt_job job;
+    if (!gt_begin(t, "w4a4_M%u_N%u_K%u", c->M, c->N, c->K)) return;
+    gt_w4a4_job(t, c->M, c->N, c->K, exact ? 0 : 5e-4, &s, &job);
     gt_pair(t, &job);
     gt_end(t);
 }
@@ -79,5 +84,6 @@ void gt_test_w4a4(gt *t) {
         gt_end(t);
         return;
     }
+    gt_test_w4a4_model(t);
     for (uint32_t i = 0; i < (t->brief ? 3u : GT_N(gemv)); i++) gemv_pair(t, &gemv[i], strcmp(t->target, "hopper") != 0);
 }
