@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const known[] = { "ba_gates", "conv", "norm", "gates" };
+static const char *const known[] = { "ba_gates", "conv", "norm", "gates", "w4a4" };
 enum { KNOWN = sizeof known / sizeof *known };
 
 static bool in_list(const char *ops, const char *name) {
@@ -49,7 +49,7 @@ json_t *gpu_bench_run(const cli_common *cli, const char *ops, uint32_t nk, uint3
                     "left_out", b->left_out);
     ok = doc && gpu_bench_ceilings(b, doc) && (!in_list(ops, "ba_gates") || gpu_bench_ba(b, &cli->open)) &&
          (!in_list(ops, "conv") || gpu_bench_conv(b)) && (!in_list(ops, "norm") || gpu_bench_norm(b)) &&
-         (!in_list(ops, "gates") || gpu_bench_gates(b));
+         (!in_list(ops, "gates") || gpu_bench_gates(b)) && (!in_list(ops, "w4a4") || gpu_bench_w4a4(b));
     gpu_bench_release(b);
     gdn_mem_free(g, b->random);
     gpu_clock_close(&b->clock);

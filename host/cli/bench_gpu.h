@@ -27,7 +27,7 @@ typedef struct gpu_bench {
     gdn_text err;
 } gpu_bench;
 
-/* Operations of ops (a comma list of ba_gates, conv, norm, gates). NULL: it could not run; one line was printed. */
+/* Operations of ops (a comma list of ba_gates, conv, norm, gates, w4a4). NULL: it could not run; one line was printed. */
 json_t *gpu_bench_run(const cli_common *cli, const char *ops, uint32_t nk, uint32_t nv, uint32_t replays);
 void gpu_bench_print(const json_t *doc);
 bool gpu_bench_knows(const char *ops);
@@ -58,5 +58,6 @@ bool gpu_bench_ba(gpu_bench *b, const gdn_options *base);
 bool gpu_bench_conv(gpu_bench *b);
 bool gpu_bench_norm(gpu_bench *b);
 bool gpu_bench_gates(gpu_bench *b);
+bool gpu_bench_w4a4(gpu_bench *b); /* bench_gpu_w4a4.c */
 
 #endif

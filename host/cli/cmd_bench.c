@@ -11,7 +11,7 @@
 static const char help[] =
     "usage: gdn bench [options]\n"
     "  --heads NKxNV       key and value heads, dims 128/128 (default 16x32; on a GPU 16x48)\n"
-    "  --op LIST           of prefill,decode,verify; on a GPU of ba_gates,conv,norm,gates (default: all)\n"
+    "  --op LIST           of prefill,decode,verify; on a GPU of ba_gates,conv,norm,gates,w4a4 (default: all)\n"
     "  --reps N            timed runs of each row, 3 to 64 (default 21)\n"
     "  --pool MIB          memory that states are rotated through (default 1024; at least four times the last cache)\n" CLI_COMMON_HELP
     "On cpu times are wall clock, median with 10th and 90th percentile; every row is interleaved with its ceiling. Threads come from\n"
@@ -141,7 +141,7 @@ static bool is_gpu(const cli_common *c) {
 
 static int report_gpu(const cli_common *c, const char *ops, uint32_t nk, uint32_t nv, uint32_t reps) {
     if (!*ops || !gpu_bench_knows(ops))
-        return cli_error(c, "--op is '%s', expected a list of ba_gates, conv, norm and gates on a GPU", ops), CLI_USAGE;
+        return cli_error(c, "--op is '%s', expected a list of ba_gates, conv, norm, gates and w4a4 on a GPU", ops), CLI_USAGE;
     json_t *doc = gpu_bench_run(c, ops, nk, nv, reps);
     if (!doc) return CLI_NO;
     if (c->json) return cli_print_json(doc), CLI_OK;
@@ -182,7 +182,7 @@ int gdn_cmd_bench(int argc, char **argv) {
         goto out;
     }
     if (is_gpu(&c)) {
-        rc = report_gpu(&c, ops ? ops : "ba_gates,conv,norm,gates", b->nk ? b->nk : 16, b->nv ? b->nv : 48, (uint32_t)reps);
+        rc = report_gpu(&c, ops ? ops : "ba_gates,conv,norm,gates,w4a4", b->nk ? b->nk : 16, b->nv ? b->nv : 48, (uint32_t)reps);
         goto out;
     }
     if (!ops) ops = "prefill,decode,verify";
