@@ -148,12 +148,27 @@ static void every_operation_is_described(void **state) {
     assert_null(gdn__op_find(GDN_OP_COUNT_));
 }
 
+/* What rsqrtf gave on an H200: every target scales by the same bits. */
+static void output_scales(void **state) {
+    (void)state;
+    const float s = gdn__own_scale(128);
+    uint32_t bits;
+    memcpy(&bits, &s, sizeof bits);
+    assert_int_equal(bits, 0x3db504f2);
+    assert_true(gdn__own_scale(64) == 0.125f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scalar_spine_rows),   cmocka_unit_test(ba_floor),
-        cmocka_unit_test(ba_guards_in_order),  cmocka_unit_test(ba_tensor_core_guards),
-        cmocka_unit_test(woa_guards_in_order), cmocka_unit_test(tensor_core_spine_guards),
-        cmocka_unit_test(w4a4_guards),         cmocka_unit_test(every_operation_is_described),
+        cmocka_unit_test(output_scales),
+        cmocka_unit_test(scalar_spine_rows),
+        cmocka_unit_test(ba_floor),
+        cmocka_unit_test(ba_guards_in_order),
+        cmocka_unit_test(ba_tensor_core_guards),
+        cmocka_unit_test(woa_guards_in_order),
+        cmocka_unit_test(tensor_core_spine_guards),
+        cmocka_unit_test(w4a4_guards),
+        cmocka_unit_test(every_operation_is_described),
         cmocka_unit_test(fast_prefill_guards),
     };
     return cmocka_run_group_tests_name("plan_routes", tests, NULL, NULL) != 0;
