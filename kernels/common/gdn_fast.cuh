@@ -3,7 +3,7 @@
  *
  * Scratch, tiles of f16 in the byte order of the 128-byte swizzle (panels of 64 columns), so that a tile is one plain bulk copy:
  *   (chunk row * nk + key head)    K, Q    [64 tokens][128]   16,384 bytes each
- *   (chunk row * nv + value head)  T', P   [64][64]            8,192 bytes each: T' = (I + L)^-1 - I, strictly lower;
+ *   (chunk row * nv + value head)  T, P    [64][64]            8,192 bytes each: T = (I + L)^-1, its diagonal is 1;
  *                                          P[i][l] = scale e^(gc_i - gc_l) <q_i, k_l>, l <= i
  *                                  scalars 260 f32: beta | beta e^gc | e^(gc_last - gc) | scale e^gc | e^gc_last, which stands four times
  * gc: running sum of ln(decay) inside the chunk. Rows past the last token are zero (their decay is 1), so nothing of theirs remains. */

@@ -7,7 +7,7 @@
  *
  *     X^T  = S^T K^T
  *     R^T  = beta V^T - beta e^gc X^T
- *     uc^T = R^T + R^T T'^T            the unit diagonal costs no rounding
+ *     uc^T = R^T T^T                   R is rounded once, as if v were: a difference of rows that cancels later still does
  *     S^T  = e^gc_last S^T + (e^(gc_last - gc) uc)^T K
  *     O^T  = scale e^gc (S^T Q^T) + uc^T P^T     with the S of the chunk's begin
  *
@@ -139,10 +139,6 @@ struct lane_place {
     uint32_t v;      /* value column of g, in the head */
     uint32_t matrix; /* this lane's row of an 8 x 8 matrix in V's and O's tiles */
 };
-GDN_DEVICE void pack_half(uint32_t *to, const float (&x)[16]) {
-    GDN_UNROLL
-    for (uint32_t i = 0; i < 8; i++) to[i] = gdn_pack_f16(x[2 * i], x[2 * i + 1]);
-}
 GDN_DEVICE void pack_state(uint32_t *to, const float (&s)[32]) {
     GDN_UNROLL
     for (uint32_t i = 0; i < 16; i++) to[i] = gdn_pack_f16(s[2 * i], s[2 * i + 1]);
@@ -164,15 +160,17 @@ GDN_DEVICE void load_values(float (&bv)[32], float2 (&decay)[8], const unsigned 
     for (uint32_t j = 0; j < 8; j++) decay[j] = get_pair(scalars + AT_BETA_DECAY + 8 * j + 2 * l.t);
     gdn_pin(bv);
 }
-/* x = bv - decay x for half `half` of the tokens, and its f16 copy. */
-GDN_DEVICE void make_r(float (&x)[16], uint32_t (&r)[16], const float (&bv)[32], const float2 (&decay)[8], uint32_t half) {
+/* r = bv - decay x for half `half` of the tokens. */
+GDN_DEVICE void make_r(uint32_t (&r)[16], const float (&x)[16], const float (&bv)[32], const float2 (&decay)[8], uint32_t half) {
     GDN_UNROLL
     for (uint32_t j = 0; j < 4; j++) {
         const float2 d = decay[4 * half + j];
         GDN_UNROLL
-        for (uint32_t i = 0; i < 4; i++) x[4 * j + i] = gdn_fma(-(i % 2 ? d.y : d.x), x[4 * j + i], bv[16 * half + 4 * j + i]);
+        for (uint32_t i = 0; i < 2; i++) {
+            const uint32_t e = 4 * j + 2 * i, at = 16 * half + e;
+            r[8 * half + 2 * j + i] = gdn_pack_f16(gdn_fma(-d.x, x[e], bv[at]), gdn_fma(-d.y, x[e + 1], bv[at + 1]));
+        }
     }
-    pack_half(r + 8 * half, x);
 }
 /* x (+)= 64 rows k of S^T K^T. */
 GDN_DEVICE void multiply_sk(float (&x)[16], const uint32_t (&s)[32], gdn_tile_k K, uint32_t half) {
@@ -233,7 +231,7 @@ GDN_DEVICE void compute(const fwd_place &at, const gdn_state_ptrs &h, bool fresh
     gdn_wgmma_wait<0>();
     gdn_pin(x0);
     gdn_pin(x1);
-    make_r(x0, r, bv, decay, 0);
+    make_r(r, x0, bv, decay, 0);
 
     ring now;
     GDN_NO_UNROLL
@@ -242,15 +240,15 @@ GDN_DEVICE void compute(const fwd_place &at, const gdn_state_ptrs &h, bool fresh
         const float *const scalars = scalars_of(now.stage);
         const gdn_tile_k T = gdn_make_tile_k(stage + FWD_T), Q = gdn_make_tile_k(stage + FWD_Q), P = gdn_make_tile_k(stage + FWD_P);
         const gdn_tile_mn K = gdn_make_tile_mn(stage + FWD_K, PANEL);
-        /* uc, tokens 0..31 and 32..63: T' is triangular */
+        /* uc, tokens 0..31 and 32..63: T is triangular */
         gdn_wgmma_fence();
-        gdn_wgmma_f16(x0, gdn_quad(r, 0), T, true);
+        gdn_wgmma_f16(x0, gdn_quad(r, 0), T, false);
         gdn_wgmma_f16(x0, gdn_quad(r, 4), gdn_move(T, 32), true);
         gdn_wgmma_commit();
-        make_r(x1, r, bv, decay, 1);
+        make_r(r, x1, bv, decay, 1);
         gdn_wgmma_fence();
         GDN_UNROLL
-        for (uint32_t j = 0; j < 4; j++) gdn_wgmma_f16(x1, gdn_quad(r, 4 * j), gdn_move(T, 4096 + 32 * j), true);
+        for (uint32_t j = 0; j < 4; j++) gdn_wgmma_f16(x1, gdn_quad(r, 4 * j), gdn_move(T, 4096 + 32 * j), j > 0);
         gdn_wgmma_commit();
         GDN_UNROLL
         for (uint32_t j = 0; j < 8; j++) gdn_wgmma_f16(out, gdn_quad(sh, 4 * j), gdn_move(Q, j % 4 * 32 + j / 4 * PANEL), j > 0);
@@ -331,7 +329,7 @@ GDN_DEVICE void compute(const fwd_place &at, const gdn_state_ptrs &h, bool fresh
         load_values(bv, decay, ahead + FWD_V, scalars_of(next.stage), l);
         gdn_wgmma_wait<1>();
         gdn_pin(x0);
-        make_r(x0, r, bv, decay, 0);
+        make_r(r, x0, bv, decay, 0);
         gdn_wgmma_wait<0>();
         gdn_pin(x1);
         now = next;

@@ -1,8 +1,8 @@
-/* gdn_fast_inverse.cuh - T' = (I + L)^-1 - I of strictly lower L [64][64], two heads at a time by one warpgroup: the 16 x 16 diagonal
- * blocks by substitution in f32, then merged to 32 and to 64 by f16 products with f32 accumulators. With the inverses I + A' (above) and
- * I + B' (below), the block between them is -(I + B') L (I + A'): the units never meet f16.
+/* gdn_fast_inverse.cuh - T = (I + L)^-1 of strictly lower L [64][64], two heads at a time by one warpgroup: the 16 x 16 diagonal blocks
+ * by substitution in f32, then merged to 32 and to 64 by f16 products with f32 accumulators. With the inverses A (above) and B (below),
+ * the block between them is -B L A.
  *
- * T' is made where it is sent from, a swizzled panel whose upper blocks are zero before. In all steps the four warps have the two heads. */
+ * T is made where it is sent from, a swizzled panel whose upper blocks are zero before. In all steps the four warps have the two heads. */
 #pragma once
 #include "gdn_fast.cuh"
 
@@ -54,8 +54,8 @@ GDN_DEVICE void invert_diagonal(const inverse_smem &s, uint32_t heads, uint32_t 
     GDN_UNROLL
     for (uint32_t i = 0; i < 8; i++) {
         unsigned char *const e = to + place(16 * warp + i, 16 * warp + column);
-        *reinterpret_cast<gdn_f16 *>(e) = gdn_to_f16(i > column ? x[i] : 0.0f);
-        *reinterpret_cast<gdn_f16 *>(e + 1024) = gdn_to_f16(i + 8 > column ? x[i + 8] : 0.0f);
+        *reinterpret_cast<gdn_f16 *>(e) = gdn_to_f16(x[i]);
+        *reinterpret_cast<gdn_f16 *>(e + 1024) = gdn_to_f16(x[i + 8]);
     }
 }
 
@@ -71,17 +71,7 @@ GDN_DEVICE void as_operand(uint32_t (&a)[4], const block &d) {
     a[2] = gdn_pack_f16(d[1][0], d[1][1]);
     a[3] = gdn_pack_f16(d[1][2], d[1][3]);
 }
-/* A block of L as accumulators. */
-GDN_DEVICE void load_l(block &d, const unsigned char *L, uint32_t row, uint32_t column, uint32_t lane) {
-    const unsigned char *const from = L + (row + lane / 4) * L_ROW + (column + 2 * (lane % 4)) * 2;
-    GDN_UNROLL
-    for (uint32_t i = 0; i < 4; i++) {
-        const uint32_t pair = *reinterpret_cast<const uint32_t *>(from + i / 2 * 16 + i % 2 * 8 * L_ROW);
-        d[i / 2][i % 2 * 2] = gdn_f16_lo(pair);
-        d[i / 2][i % 2 * 2 + 1] = gdn_f16_hi(pair);
-    }
-}
-/* -d to a block of T' (row and column are multiples of 16: the swizzle is the lane's alone). */
+/* -d to a block of T (row and column are multiples of 16: the swizzle is the lane's alone). */
 GDN_DEVICE void put_block(unsigned char *panel, uint32_t row, uint32_t column, uint32_t lane, const block &d) {
     const uint32_t own = place(lane / 4, 2 * (lane % 4));
     GDN_UNROLL
@@ -106,15 +96,14 @@ GDN_DEVICE void merge_16(const inverse_smem &s, uint32_t heads, uint32_t warp, u
     const unsigned char *const L = s.L + head * L_BYTES;
     unsigned char *const T = s.panel + head * PANEL;
     uint32_t a[4], b[4];
-    block z;
-    load_l(z, L, row, left, lane);
+    block z = {}, y = {};
     gdn_ldmatrix_x4(a, of_t(T, row, row, lane));
     gdn_ldmatrix_x4_trans(b, of_l(L, row, left, lane));
     multiply(z, a, b);
     as_operand(a, z);
     gdn_ldmatrix_x4_trans(b, of_t(T, left, left, lane));
-    multiply(z, a, b);
-    put_block(T, row, left, lane, z);
+    multiply(y, a, b);
+    put_block(T, row, left, lane, y);
 }
 /* The lower left 32 x 32: warps 2 and 3 of the first head, 0 and 1 of the second. */
 GDN_DEVICE void merge_32(const inverse_smem &s, uint32_t heads, uint32_t warp, uint32_t lane) {
@@ -123,9 +112,7 @@ GDN_DEVICE void merge_32(const inverse_smem &s, uint32_t heads, uint32_t warp, u
     const unsigned char *const L = s.L + head * L_BYTES;
     unsigned char *const T = s.panel + head * PANEL;
     uint32_t a[2][4], b[4];
-    block z[2];
-    GDN_UNROLL
-    for (uint32_t n = 0; n < 2; n++) load_l(z[n], L, row, 16 * n, lane);
+    block z[2] = {}, y[2] = {};
     GDN_UNROLL
     for (uint32_t m = 0; m < 2; m++)
         if (m <= low) {
@@ -139,12 +126,12 @@ GDN_DEVICE void merge_32(const inverse_smem &s, uint32_t heads, uint32_t warp, u
     as_operand(a[0], z[0]);
     as_operand(a[1], z[1]);
     gdn_ldmatrix_x4_trans(b, of_t(T, 0, 0, lane));
-    multiply(z[0], a[0], b);
+    multiply(y[0], a[0], b);
     gdn_ldmatrix_x4_trans(b, of_t(T, 16, 0, lane));
-    multiply(z[0], a[1], b);
+    multiply(y[0], a[1], b);
     gdn_ldmatrix_x4_trans(b, of_t(T, 16, 16, lane));
-    multiply(z[1], a[1], b);
-    put_block(T, row, 0, lane, z[0]);
-    put_block(T, row, 16, lane, z[1]);
+    multiply(y[1], a[1], b);
+    put_block(T, row, 0, lane, y[0]);
+    put_block(T, row, 16, lane, y[1]);
 }
 } // namespace gdn_fast

@@ -1,5 +1,5 @@
 /* gdn_fast_prepare.cuh - first kernel of the fast prefill: what a chunk needs of its own tokens alone. One block a (chunk, key head): two
- * warpgroups, K K^T with L and its inverse, and Q K^T with P. The value heads of the key head go through two buffers each: T' where K was,
+ * warpgroups, K K^T with L and its inverse, and Q K^T with P. The value heads of the key head go through two buffers each: T where K was,
  * two heads at a time, P where Q was, one after another.
  *
  * e^(gc_i - gc_l) for a row block and the columns in front of it is a product of two factors at most 1, with the last column of these
@@ -191,7 +191,7 @@ GDN_DEVICE void make_p(const prepare_args &o, const prepare_place &at, float (&a
     if (at.thread == 0) gdn_bulk_wait_read<0>();
 }
 
-/* ---- L and T': warpgroup 0 ---- */
+/* ---- L and T: warpgroup 0 ---- */
 GDN_DEVICE void put_l(const prepare_place &at, unsigned char *L, float *diagonal, const float (&a)[32], uint32_t head) {
     const uint32_t g = at.lane / 4, t = at.lane % 4, i0 = at.row, i1 = at.row + 8;
     const float *const gc = at.logs + head * CHUNK;

@@ -5,7 +5,7 @@
  *     o_i = scale (e^gc_i S q_i + sum_(l<=i) e^(gc_i - gc_l) <q_i, k_l> u_l),   S <- e^gc_last S + sum_i e^(gc_last - gc_i) k_i u_i
  *
  * gated_delta_rule_fast_prepare   grid (nk, num_chunks, batch), block 256, dynamic shared memory 67,600. What a chunk needs of q, k, gate
- *                                 and beta alone, to the scratch (gdn_fast.cuh): f16 tiles of K and Q, T' = (I + L)^-1 - I, P, scalars.
+ *                                 and beta alone, to the scratch (gdn_fast.cuh): f16 tiles of K and Q, T = (I + L)^-1, P, scalars.
  * gated_delta_rule_fast_fwd       grid (2, nv, batch), block 256, dynamic shared memory 191,664. A block has 64 value columns of a head,
  *                                 serial over its chunks. Reads the scratch, value, states; writes output and states.
  *
