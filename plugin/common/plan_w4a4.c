@@ -48,24 +48,37 @@ gdn__w4a4_route gdn__w4a4_mx_plan(uint32_t m, uint32_t n, uint32_t k, uint32_t n
                                .smem = (uint32_t)smem };
 }
 
+/* Blocks that stay: as many as there are multiprocessors, or work. */
+static gdn__w4a4_route f16_staged(uint32_t entry, uint32_t blocks, uint32_t groups, uint32_t n, uint32_t k, uint32_t sms) {
+    const uint32_t sums = GDN__W4A4_PS_REDUCTION_BYTES * groups, each = 8 * GDN__W4A4_F16_SLOT_BYTES * blocks;
+    const uint32_t want = gdn__w4a4_ps_stripe_chunks(k), most = (GDN__W4A4_F16_SMEM_MAX - sums) / each, sst = want < most ? want : most;
+    const uint32_t work = tiles_of(tiles_of(n, 16), groups);
+    return (gdn__w4a4_route) { .entry = entry,
+                               .rows = 16,
+                               .grid = work < sms ? work : sms,
+                               .block = GDN__W4A4_BLOCK_THREADS * groups,
+                               .sst = sst,
+                               .smem = sst * each + sums };
+}
+
+/* 2176 tiles on 132 multiprocessors are 17 each: two rounds of blocks of nine warps. */
+static gdn__w4a4_route f16_shared(uint32_t entry, uint32_t n, uint32_t sms) {
+    const uint32_t tiles = tiles_of(n, 16), each = tiles_of(tiles, sms), rounds = tiles_of(each, GDN__W4A4_F16_MAX_WARPS);
+    const uint32_t even = rounds ? tiles_of(each, rounds) : 0, warps = even < GDN__W4A4_F16_MIN_WARPS ? GDN__W4A4_F16_MIN_WARPS : even;
+    return (gdn__w4a4_route) { .entry = entry, .rows = 16 * warps, .grid = tiles_of(tiles, warps), .block = 32 * warps };
+}
+
 gdn__w4a4_route gdn__w4a4_f16_plan(uint32_t m, uint32_t n, uint32_t k, uint32_t sms) {
     static const struct {
-        uint32_t blocks, rows, groups;
+        uint32_t blocks, groups;
     } all[] = {
-#define ROW_(ID, entry, blocks, rows, groups) { blocks, rows, groups },
+#define ROW_(ID, entry, blocks, groups) { blocks, groups },
         GDN__W4A4_F16_MAP(ROW_)
 #undef ROW_
     };
     const uint32_t e = m <= 8 ? GDN__W4A4_F16_8 : m <= 16 ? GDN__W4A4_F16_16 : m <= 32 ? GDN__W4A4_F16_32 : GDN__W4A4_F16_64;
-    const uint32_t sums = GDN__W4A4_PS_REDUCTION_BYTES * all[e].groups, each = 8 * GDN__W4A4_F16_SLOT_BYTES * all[e].blocks;
-    const uint32_t want = gdn__w4a4_ps_stripe_chunks(k), most = (GDN__W4A4_F16_SMEM_MAX - sums) / each, sst = want < most ? want : most;
-    const uint32_t work = tiles_of(tiles_of(n, all[e].rows), all[e].groups), blocks = sms ? sms : GDN__W4A4_F16_SMS;
-    return (gdn__w4a4_route) { .entry = e,
-                               .rows = all[e].rows,
-                               .grid = m == 0          ? 0
-                                       : work < blocks ? work
-                                                       : blocks,
-                               .block = GDN__W4A4_BLOCK_THREADS * all[e].groups,
-                               .sst = sst,
-                               .smem = sst * each + sums };
+    const uint32_t on = sms ? sms : GDN__W4A4_F16_SMS;
+    gdn__w4a4_route r = all[e].groups ? f16_staged(e, all[e].blocks, all[e].groups, n, k, on) : f16_shared(e, n, on);
+    if (m == 0) r.grid = 0;
+    return r;
 }

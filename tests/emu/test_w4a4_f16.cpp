@@ -6,30 +6,38 @@
 
 #include "emu_w4a4_case.hpp"
 
-typedef void entry_fn(const uint8_t *, const uint8_t *, const float *, const uint8_t *, const uint8_t *, float, gdn_bf16 *, uint32_t,
-                      uint32_t, uint32_t, uint32_t);
+typedef void staged_fn(const uint8_t *, const uint8_t *, const float *, const uint8_t *, const uint8_t *, float, gdn_bf16 *, uint32_t,
+                       uint32_t, uint32_t, uint32_t);
+typedef void shared_fn(const uint8_t *, const uint8_t *, const float *, const uint8_t *, const uint8_t *, float, gdn_bf16 *, uint32_t,
+                       uint32_t, uint32_t);
 static const struct {
     const char *name;
-    entry_fn *run;
-    uint32_t blocks, groups;
+    staged_fn *staged;
+    shared_fn *shared;
+    uint32_t blocks;
 } entries[] = {
-    { "f16_8", w4a4_gemv_f16_8, 1, 3 },
-    { "f16_16", w4a4_gemv_f16_16, 2, 3 },
-    { "f16_32", w4a4_gemv_f16_32, 4, 2 },
-    { "f16_64", w4a4_gemv_f16_64, 8, 1 },
+    { "f16_8", w4a4_gemv_f16_8, nullptr, 1 },
+    { "f16_16", w4a4_gemv_f16_16, nullptr, 2 },
+    { "f16_32", nullptr, w4a4_gemv_f16_32, 4 },
+    { "f16_64", nullptr, w4a4_gemv_f16_64, 8 },
 };
 enum { SENTINEL = 16 };
 
 static size_t smem_of(uint32_t e, uint32_t sst) {
-    return (size_t)sst * entries[e].blocks * 16384 + entries[e].groups * 8192;
+    return entries[e].staged ? (size_t)sst * entries[e].blocks * 16384 + 24576 : 0;
 }
 
-static std::vector<gdn_bf16> run(emu::bench &b, const w4a4_problem &p, uint32_t e, uint32_t sst, uint32_t grid) {
+/* how: of a staged entry the grid, of a shared one the warps of a block. */
+static std::vector<gdn_bf16> run(emu::bench &b, const w4a4_problem &p, uint32_t e, uint32_t sst, uint32_t how) {
     const std::string name = std::string(entries[e].name) + " " + std::to_string(p.M) + "x" + std::to_string(p.N) + "x" +
-                             std::to_string(p.K) + " sst " + std::to_string(sst) + " grid " + std::to_string(grid);
+                             std::to_string(p.K) + " sst " + std::to_string(sst) + " how " + std::to_string(how);
     auto &C = b.inout<gdn_bf16>("C", (size_t)p.M * p.N + SENTINEL, [](size_t) { return gdn_bf16 { 0x7A7A }; });
-    b.run(name.c_str(), grid, 256 * entries[e].groups, smem_of(e, sst), { C },
-          [&] { entries[e].run(p.aq->p, p.as->p, p.ag->p, p.bq->p, p.bs->p, 0.03f, C.p, p.M, p.N, p.K, sst); });
+    if (entries[e].staged)
+        b.run(name.c_str(), how, 768, smem_of(e, sst), { C },
+              [&] { entries[e].staged(p.aq->p, p.as->p, p.ag->p, p.bq->p, p.bs->p, 0.03f, C.p, p.M, p.N, p.K, sst); });
+    else
+        b.run(name.c_str(), (p.N + 16 * how - 1) / (16 * how), 32 * how, 0, { C },
+              [&] { entries[e].shared(p.aq->p, p.as->p, p.ag->p, p.bq->p, p.bs->p, 0.03f, C.p, p.M, p.N, p.K); });
     bool whole = true;
     for (uint32_t i = 0; i < SENTINEL; i++) whole &= C.p[(size_t)p.M * p.N + i].bits == 0x7A7A;
     b.expect(whole, (name + ": wrote behind C").c_str());
@@ -48,10 +56,11 @@ static void all_entries(emu::bench &b, uint32_t M, uint32_t N, uint32_t K, bool 
     for (uint32_t e = 0; e < 4; e++) {
         if (M > entries[e].blocks * 8) continue;
         if (smallest == 4) smallest = e;
-        for (uint32_t sst = 0; sst <= full; sst += sst == 1 && full > 2 ? full - 1 : 1)
-            for (uint32_t grid = 1; grid <= 3; grid += 2) {
+        static const uint32_t grids[] = { 1, 3 }, warps[] = { 1, 4, 9, 12 };
+        for (uint32_t sst = 0; sst <= (entries[e].staged ? full : 0); sst += sst == 1 && full > 2 ? full - 1 : 1)
+            for (uint32_t i = 0; i < (entries[e].staged ? 2u : 4u); i++) {
                 if (smem_of(e, sst) > 227 * 1024) continue; /* more than a block can have */
-                const std::vector<gdn_bf16> C = run(b, p, e, sst, grid);
+                const std::vector<gdn_bf16> C = run(b, p, e, sst, entries[e].staged ? grids[i] : warps[i]);
                 if (first.empty()) first = C;
                 b.expect(same(C, first), (std::string(entries[e].name) + ": not the bytes of the first entry").c_str());
             }

@@ -96,8 +96,9 @@ gdn_status gpu_bind_w4a4(gdn_plan *p, gdn_text *err) {
     const gdn_w4a4_shape *s = &p->shape.w4a4;
     gdn_status st = GDN_OK;
     if (gdn__w4a4_pick(s->max_m, s->N, s->K) != GDN_W4A4_TAKEN) return GDN_OK; /* the decision says why */
-    for (uint32_t i = 0; i < GDN__W4A4_F16_ENTRIES && !st; i++) st = allow(p, f16_entry[i], GDN__W4A4_F16_SMEM_MAX, err);
-    if (st || !may_persist(&facts, s)) return st;
+    if ((st = allow(p, GPU_E_W4A4_F16_8, GDN__W4A4_F16_SMEM_MAX, err)) || (st = allow(p, GPU_E_W4A4_F16_16, GDN__W4A4_F16_SMEM_MAX, err)) ||
+        !may_persist(&facts, s))
+        return st;
     if ((st = allow(p, GPU_E_W4A4_MX16_PS, GDN__W4A4_PS_SMEM_MOST, err))) return st;
     return allow(p, GPU_E_W4A4_MX32_PS, GDN__W4A4_PS_SMEM_MOST, err);
 }
@@ -126,7 +127,8 @@ gdn_status gpu_pack_w4a4(const gdn_w4a4_shape *s, gdn__call *c, uint32_t entry, 
     gpu_arg_u32(a, c->u32[GDN_W4A4_GEMV_U_M]);
     gpu_arg_u32(a, s->N);
     gpu_arg_u32(a, s->K);
-    if (is_f16(entry)) gpu_arg_u32(a, gdn__w4a4_f16_plan(c->u32[GDN_W4A4_GEMV_U_M], s->N, s->K, 0).sst);
+    if (entry == GPU_E_W4A4_F16_8 || entry == GPU_E_W4A4_F16_16)
+        gpu_arg_u32(a, gdn__w4a4_f16_plan(c->u32[GDN_W4A4_GEMV_U_M], s->N, s->K, 0).sst);
     if (!persistent(entry)) return GDN_OK;
     if (!c->ptr[GDN_W4A4_GEMV_P_WORKSPACE])
         return gdn__fail(err, GDN_E_ARG, "%s: pointer 'workspace' is NULL, the plan needs %d bytes", gdn__op_name(s->base.op),
