@@ -110,7 +110,7 @@ static gdn_status take(const char *name, const gdn_options *opt, const gdn__env 
                        gdn_text *err) {
     gdn__places places;
     if (strchr(name, '/')) {
-        char why[1024] = "";
+        char why[GDN__WHY] = "";
         gdn_text reason = { why, sizeof why, 0 };
         const gdn_status st = gdn__plugin_load(name, NULL, out, &reason);
         if (st != GDN_OK) gdn__text_set(err, "plugin %s: %s", name, why);
@@ -120,11 +120,9 @@ static gdn_status take(const char *name, const gdn_options *opt, const gdn__env 
         gdn__text_set(err, "target 'none': no target is wanted");
         return GDN_E_NOTARGET;
     }
-    if (!gdn__target_name_ok(name)) {
-        gdn__text_set(err, "'%.64s' is no target name ([a-z0-9_], 1 to 32); a path has a slash", name);
-        return GDN_E_ARG;
-    }
-    gdn_status st = gdn__places_list(env, opt->plugin_path, &places, err);
+    gdn_status st = gdn__target_name_check(name, err);
+    if (st != GDN_OK) return st;
+    st = gdn__places_list(env, opt->plugin_path, &places, err);
     if (st != GDN_OK) return st;
     st = strcmp(name, "auto") != 0 ? gdn__plugin_find(&places, name, out, log, err) : take_auto(&places, opt, log, out, err);
     gdn__places_free(&places);

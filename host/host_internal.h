@@ -122,6 +122,9 @@ typedef struct gdn__places { /* folders, strongest first */
     size_t n;
 } gdn__places;
 bool gdn__target_name_ok(const char *name);
+gdn_status gdn__target_name_check(const char *name, gdn_text *err); /* GDN_OK or GDN_E_ARG, which err explains */
+/* Room for a reason that quotes a path of any length that can be opened. */
+enum { GDN__WHY = 8192 };
 gdn_status gdn__places_list(const gdn__env *env, const char *plugin_path, gdn__places *out, gdn_text *err);
 void gdn__places_free(gdn__places *p);
 /* Folder of the object that holds libgdn's code, and of the program; NULL when it cannot be told. Caller frees. */

@@ -19,6 +19,12 @@ bool gdn__target_name_ok(const char *name) {
     return n >= 1 && n <= 32 && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == n;
 }
 
+gdn_status gdn__target_name_check(const char *name, gdn_text *err) {
+    if (gdn__target_name_ok(name)) return GDN_OK;
+    gdn__text_set(err, "'%.64s' is no target name ([a-z0-9_], 1 to 32); a path has a slash", name);
+    return GDN_E_ARG;
+}
+
 static char *folder_of(const char *file) {
     char real[PATH_MAX];
     if (!realpath(file, real)) return NULL;

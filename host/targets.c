@@ -68,7 +68,7 @@ static gdn_status settings_ok(const asker *a, const char *target, gdn_text *why)
 }
 
 static void tell(const asker *a, const char *name, gdn_status st, gdn__plugin *p, const char *reason) {
-    char why[2048] = "";
+    char why[GDN__WHY] = "";
     gdn_text text = { why, sizeof why, 0 };
     const bool loaded = st == GDN_OK;
     if (loaded && (st = settings_ok(a, p->id.target, &text)) == GDN_OK) st = gdn__device_for(p, &text);
@@ -99,24 +99,25 @@ gdn_status gdn_targets(const gdn_options *opt, void (*each)(void *user, const gd
     }
     gdn_status st = gdn__options_read(opt, &o, err);
     if (st != GDN_OK) return st;
+    const bool is_path = o.target && strchr(o.target, '/'), is_name = o.target && !is_path && strcmp(o.target, "auto") != 0;
+    if (is_name && (st = gdn__target_name_check(o.target, err)) != GDN_OK) return st;
     const gdn__env *env = gdn__env_shared();
     st = env ? gdn__places_list(env, o.plugin_path, &places, err) : GDN_E_NOMEM;
     bool ok = st == GDN_OK;
     const asker a = { each, user, &o, env };
     if (ok) gdn__log_open(&o, env, &warn);
     for (size_t i = 0; ok && gdn__known_targets[i]; i++) ok = add_name(&names, gdn__known_targets[i], strlen(gdn__known_targets[i]));
-    const bool is_path = o.target && strchr(o.target, '/');
-    if (ok && o.target && !is_path && strcmp(o.target, "auto") != 0) ok = add_name(&names, o.target, strlen(o.target));
+    if (ok && is_name) ok = add_name(&names, o.target, strlen(o.target));
     if (ok) ok = scan(&names, &places);
     for (size_t i = 0; ok && i < names.n; i++) {
-        char why[4096] = "";
+        char why[GDN__WHY] = "";
         gdn_text reason = { why, sizeof why, 0 };
         gdn__plugin p = { 0 };
         const gdn_status found = gdn__plugin_find(&places, names.name[i], &p, &log, &reason);
         tell(&a, names.name[i], found, &p, why);
     }
     if (ok && is_path) {
-        char why[1024] = "";
+        char why[GDN__WHY] = "";
         gdn_text reason = { why, sizeof why, 0 };
         gdn__plugin p = { 0 };
         const gdn_status found = gdn__plugin_load(o.target, NULL, &p, &reason);

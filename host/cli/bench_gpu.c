@@ -45,8 +45,8 @@ json_t *gpu_bench_run(const cli_common *cli, const char *ops, uint32_t nk, uint3
     b->g = g;
     b->rows = json_array();
     b->left_out = json_array();
-    doc = json_pack("{s:i, s:s, s:s, s:O, s:O}", "schema", 1, "target", info.target, "device", info.device.name, "bench", b->rows,
-                    "left_out", b->left_out);
+    doc = json_pack("{s:i, s:s, s:s, s:s, s:O, s:O}", "schema", 1, "command", "bench", "target", info.target, "device", info.device.name,
+                    "bench", b->rows, "left_out", b->left_out);
     ok = doc && gpu_bench_ceilings(b, doc) && (!in_list(ops, "ba_gates") || gpu_bench_ba(b, &cli->open)) &&
          (!in_list(ops, "conv") || gpu_bench_conv(b)) && (!in_list(ops, "norm") || gpu_bench_norm(b)) &&
          (!in_list(ops, "gates") || gpu_bench_gates(b)) && (!in_list(ops, "w4a4") || gpu_bench_w4a4(b));

@@ -145,8 +145,8 @@ static int print_report(const self_test *s, const cli_common *c, const gdn_info 
         }
     }
     if (c->json)
-        cli_print_json(json_pack("{s:i, s:s, s:o, s:i, s:i}", "schema", 1, "target", cli_text(info->target), "checks", rows, "failed",
-                                 (int)failed, "absent", (int)skipped));
+        cli_print_json(json_pack("{s:i, s:s, s:s, s:o, s:i, s:i}", "schema", 1, "command", "check", "target", cli_text(info->target),
+                                 "checks", rows, "failed", (int)failed, "absent", (int)skipped));
     else
         printf("%u checks on target %s: %u ok, %u failed, %u absent\n", s->lines, info->target, s->lines - failed - skipped, failed,
                skipped);

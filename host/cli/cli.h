@@ -42,6 +42,9 @@ typedef struct cli_common {
     { "target", 1, 0, 1000 }, { "set", 1, 0, 1001 }, { "conf", 1, 0, 1002 }, { "log", 1, 0, 1003 }, { "json", 0, 0, 1004 }, { \
         "help", 0, 0, 1005                                                                                                    \
     }
+/* Room for a message that quotes a path of any length. */
+enum { CLI_TEXT = 8192 };
+
 #define CLI_COMMON_HELP                                                                                   \
     "  --target NAME|PATH  cpu, gb10, hopper, auto, or a plugin file (default: auto)\n"                   \
     "  --set KEY=VALUE     set a lever (see gdn levers); may be repeated\n"                               \

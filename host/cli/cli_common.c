@@ -1,6 +1,7 @@
 /* cli_common.c - the options, messages and output that every subcommand has. */
 #include "cli_state.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,13 +36,28 @@ void cli_common_init(cli_common *c, const char *command) {
     c->command = command;
 }
 
+/* What a text quotes may hold anything: other lines of it are set in, so that none looks like a message of its own, and what would
+ * steer a terminal is shown as \xNN. */
+static void print_tame(const char *text) {
+    for (const unsigned char *s = (const unsigned char *)text; *s; s++) {
+        if (*s == '\n')
+            (void)fputs("\n    ", stderr);
+        else if ((*s < 0x20 && *s != '\t') || *s == 0x7f)
+            (void)fprintf(stderr, "\\x%02x", (unsigned)*s);
+        else
+            (void)fputc(*s, stderr);
+    }
+    (void)fputc('\n', stderr);
+}
+
 void cli_error(const cli_common *c, const char *fmt, ...) {
-    char line[4096];
+    char line[CLI_TEXT];
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(line, sizeof line, fmt, ap); /* NOLINT(clang-analyzer-valist.Uninitialized): va_start is above */
     va_end(ap);
-    (void)fprintf(stderr, "gdn%s%s: %s\n", *c->command ? " " : "", c->command, line);
+    (void)fprintf(stderr, "gdn%s%s: ", *c->command ? " " : "", c->command);
+    print_tame(line);
     if (!*cli_run.error) (void)snprintf(cli_run.error, sizeof cli_run.error, "%s", line);
 }
 
@@ -83,8 +99,12 @@ static uint32_t log_level(const cli_common *c, const char *arg) {
 }
 
 static const char *some(const cli_common *c, const char *option, const char *arg) {
-    if (*arg) return arg;
-    cli_error(c, "%s: is empty", option);
+    const size_t n = strlen(arg);
+    if (n && n < PATH_MAX) return arg;
+    if (n)
+        cli_error(c, "%s: %zu bytes; a path has at most %d", option, n, PATH_MAX - 1);
+    else
+        cli_error(c, "%s: is empty", option);
     leave();
 }
 
@@ -119,13 +139,13 @@ bool cli_fault(const cli_common *c, const char *why, char *buf, size_t size) {
 }
 
 void cli_failed(const cli_common *c, gdn_status st, const char *why) {
-    char line[4096];
+    char line[CLI_TEXT];
     (void)cli_fault(c, *why ? why : gdn_status_text(st), line, sizeof line);
     cli_error(c, "%s", line);
 }
 
 gdn_status cli_open_status(const cli_common *c, gdn **out) {
-    char why[4096] = "";
+    char why[CLI_TEXT] = "";
     gdn_text err = { why, sizeof why, 0 };
     gdn_options options = c->open;
     if (options.n_settings) options.settings = c->settings; /* the struct may have been copied */

@@ -7,10 +7,10 @@
 typedef struct cli_state {
     int argc; /* of the process, for the end of a command that leaves early */
     char *const *argv;
-    bool json;        /* --json was read                         */
-    bool printed;     /* a JSON document is on stdout            */
-    bool fault;       /* of the command line: see cli_fault      */
-    char error[4096]; /* the first error line, "" when none      */
+    bool json;            /* --json was read                         */
+    bool printed;         /* a JSON document is on stdout            */
+    bool fault;           /* of the command line: see cli_fault      */
+    char error[CLI_TEXT]; /* the first error line, "" when none      */
 } cli_state;
 extern cli_state cli_run;
 

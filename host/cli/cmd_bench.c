@@ -110,10 +110,10 @@ static int report(bench *b, const char *ops) {
     bench_measure_machine(b, &m);
     if (!run_all(b, ops)) return CLI_NO;
     if (b->cli->json) {
-        cli_print_json(json_pack("{s:i, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:I, s:o}", "schema", 1, "target", cli_text(info.target),
-                                 "device", cli_text(info.device.name), "threads", m.threads, "memcpy_gbps", m.memcpy_gbps, "copy_gbps",
-                                 m.stream_gbps, "scale_gbps", m.scale_gbps, "sgemm_gflops", m.sgemm_gflops, "pool_bytes",
-                                 (json_int_t)b->pool_bytes, "bench", rows_json(b)));
+        cli_print_json(json_pack("{s:i, s:s, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:I, s:o}", "schema", 1, "command", "bench", "target",
+                                 cli_text(info.target), "device", cli_text(info.device.name), "threads", m.threads, "memcpy_gbps",
+                                 m.memcpy_gbps, "copy_gbps", m.stream_gbps, "scale_gbps", m.scale_gbps, "sgemm_gflops", m.sgemm_gflops,
+                                 "pool_bytes", (json_int_t)b->pool_bytes, "bench", rows_json(b)));
         return CLI_OK;
     }
     printf("target %s, %s, %d threads, heads %u/%u, states rotated through %llu MiB\n", info.target, info.device.name, m.threads, b->nk,

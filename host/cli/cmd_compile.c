@@ -1,5 +1,5 @@
 /* cmd_compile.c - gdn compile: a folder of compiled kernels, made on a machine that needs no GPU. */
-#include "cli.h"
+#include "cli_state.h"
 #include "gdn_cubins.h"
 
 #include <getopt.h>
@@ -15,7 +15,7 @@ static const char help[] =
     "  --arch LIST         sm_90a, sm_121f, ...; exact names\n"
     "  --out DIR           the folder, made if its parent is there; what it holds already is kept\n"
     "  --verbose           registers and spills of each entry as well\n";
-static const char more_help[] = "\nWithout --target: hopper and gb10, those that are installed. --target takes a list here.\n";
+static const char more_help[] = "\nWithout --target: hopper and gb10, those that are installed. --target takes a list here. --log: info.\n";
 
 typedef struct table {
     json_t *list;
@@ -102,11 +102,11 @@ static void draw_progress(void *user, uint32_t severity, const char *area, const
 
 /* One architecture through all targets. A target that was not named may be absent; an architecture must be served by one. */
 static bool compile_arch(const cli_common *c, const order *o, const char *arch, table *t) {
-    char last[4096] = "";
+    char last[CLI_TEXT] = "";
     bool ok = true;
     t->n = 0;
     for (size_t i = 0; i < o->n_target; i++) {
-        char why[4096] = "";
+        char why[CLI_TEXT] = "";
         gdn_text err = { why, sizeof why, 0 };
         cli_common one = *c; /* its settings stay those of c */
         one.open.target = o->target[i];
@@ -114,6 +114,11 @@ static bool compile_arch(const cli_common *c, const order *o, const char *arch, 
         if (st == GDN_OK) continue;
         (void)snprintf(last, sizeof last, "%s", why);
         if (st == GDN_ABSENT || (st == GDN_E_NOTARGET && !o->named)) continue;
+        if (st == GDN_E_ARCH && strstr(why, ": expected sm_")) { /* no architecture at all: the command line is at fault */
+            cli_run.fault = true;
+            cli_error(&one, "--arch: %s", why);
+            return false;
+        }
         cli_failed(&one, st, why);
         ok = false;
         if (st == GDN_E_ARCH && !t->n) break; /* the next target would be told the same */
@@ -130,9 +135,14 @@ static int run(const cli_common *c, const order *o) {
     bool ok = t.list != NULL;
     for (size_t i = 0; i < o->n_arch && t.list; i++) ok &= compile_arch(c, o, o->arch[i], &t);
     ok &= !t.failed;
-    if (c->json) {
-        cli_print_json(json_pack("{s:i, s:s, s:s, s:s, s:b, s:o}", "schema", 1, "version", gdn_version(), "command", "compile", "folder",
-                                 cli_text(o->out), "complete", (int)ok, "modules", t.list));
+    if (c->json && cli_run.fault && !json_array_size(t.list)) {
+        json_decref(t.list); /* nothing was begun: the document is the failure's */
+    } else if (c->json) {
+        json_t *doc = json_pack("{s:i, s:s, s:s, s:s, s:b, s:o}", "schema", 1, "version", gdn_version(), "command", "compile", "folder",
+                                cli_text(o->out), "complete", (int)ok, "modules", t.list);
+        const char *error = *cli_run.error ? cli_run.error : "a module did not compile: its reason is in its row";
+        if (doc && !ok) (void)json_object_set_new(doc, "error", json_string(cli_text(error)));
+        cli_print_json(doc);
     } else {
         if (json_array_size(t.list)) print_table(t.list);
         json_decref(t.list);

@@ -103,7 +103,7 @@ int gdn_cmd_levers(int argc, char **argv) {
         cli_error(&c, "'%s': takes no argument but options", argv[optind]);
         return CLI_USAGE;
     }
-    char why[4096] = "";
+    char why[CLI_TEXT] = "";
     gdn_text err = { why, sizeof why, 0 };
     gdn_lever_set *set = NULL;
     capture cap = { &c, c.open.log_level, json_object() };

@@ -28,7 +28,7 @@ static json_t *text_or_null(const char *s) {
 static void collect(void *user, const gdn_target_info *info) {
     rows *r = user;
     const bool usable = info->status == GDN_OK;
-    char abi[32] = "-", reason[4096] = "";
+    char abi[32] = "-", reason[CLI_TEXT] = "";
     if (info->reason) r->fault |= cli_fault(r->c, info->reason, reason, sizeof reason);
     if (info->path) (void)snprintf(abi, sizeof abi, "%u.%u", (unsigned)info->abi_major, (unsigned)info->abi_minor);
     r->any |= usable;
@@ -75,7 +75,7 @@ int gdn_cmd_targets(int argc, char **argv) {
         cli_error(&c, "'%s': takes no argument but options", argv[optind]);
         return CLI_USAGE;
     }
-    char why[4096] = "";
+    char why[CLI_TEXT] = "";
     gdn_text err = { why, sizeof why, 0 };
     rows r = { .list = json_array(), .want = c.open.target, .c = &c };
     if (r.want && !strcmp(r.want, "auto")) r.want = NULL;

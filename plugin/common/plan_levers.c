@@ -16,16 +16,25 @@ static bool is_on(const gdn_host *host, const char *key, uint32_t *source, const
     return strcmp(v.value, "true") == 0 || strcmp(v.value, "1") == 0;
 }
 
+/* The value of an exact-string lever; NULL: unset. */
+static const char *exact(const gdn_host *host, const char *key, uint32_t *source, const char **where) {
+    gdn_lever v;
+    if (!get(host, key, &v)) return NULL;
+    *source = v.source;
+    *where = v.where;
+    return v.value;
+}
+
 void gdn__levers_read(const gdn_host *host, gdn__levers *out) {
     gdn_lever v;
     memset(out, 0, sizeof *out);
     out->cpu_isa = UINT32_MAX;
     out->prefill_tc = is_on(host, "gdn_prefill_tc", &out->tc_source, &out->tc_where);
     out->prefill_fast = is_on(host, "gdn_prefill_fast", &out->fast_source, &out->fast_where);
-    out->no_prefill_tc = is_on(host, "gdn_no_prefill_tc", NULL, NULL);
+    out->no_prefill_tc = is_on(host, "gdn_no_prefill_tc", &out->no_tc_source, &out->no_tc_where);
     out->no_mma8 = is_on(host, "gdn_no_fwd_o_mma8", NULL, NULL);
-    out->pipe = get(host, "gdn_pipe", &v) ? v.value : NULL;
-    out->vtile = get(host, "gdn_vtile", &v) ? v.value : NULL;
+    out->pipe = exact(host, "gdn_pipe", &out->pipe_source, &out->pipe_where);
+    out->vtile = exact(host, "gdn_vtile", &out->vtile_source, &out->vtile_where);
     out->ba_hopper = is_on(host, "ssm_ba_gates_hopper", &out->ba_source, &out->ba_where);
     out->ba_tc = is_on(host, "ssm_ba_gates_tc", &out->ba_tc_source, &out->ba_tc_where);
     out->woa = is_on(host, "gdn_woa", &out->woa_source, &out->woa_where);

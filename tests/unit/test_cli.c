@@ -87,6 +87,7 @@ static void test_targets(void **state) {
     expect("", "targets --target hopper", 1, "no CUDA driver");
     expect("", "targets --target ./nowhere.so", 1, "./nowhere.so: no such file");
     expect("", "targets --target nowhere", 1, "nowhere: target 'nowhere' could not be opened");
+    expect("", "targets --target CPU", 2, "gdn targets: --target: 'CPU' is no target name ([a-z0-9_], 1 to 32); a path has a slash");
     expect("GDN_PLUGIN_PATH=/nonexistent", "targets", 1, "cpu: target 'cpu' could not be opened");
     expect("", "targets --target '" FIXTURES "/libgdn_major1.so'", 1, "plugin ABI 1.1, host 0.1");
     json_t *doc = parse("targets --json", 0);
@@ -164,6 +165,18 @@ static void test_faults(void **state) {
     expect("GDN_CACHE_DRI=/x", "cache list", 0, "GDN_CACHE_DRI is set but nothing reads it; did you mean GDN_CACHE_DIR?");
 }
 
+/* A quoted value can neither look like a message of its own nor steer the terminal, and a path that is too long is named as that. */
+static void test_quoted_values(void **state) {
+    (void)state;
+    expect("", "route \"$(printf 'x\\ngdn: all is well')\"", 2, "x\n    gdn: all is well");
+    expect("", "route \"$(printf 'x\\033[2Jy')\"", 2, "x\\x1b[2Jy");
+    expect("", "levers --set \"$(printf 'a\\ngdn levers: done')=1\"", 2, "a\n    gdn levers: done: unknown key");
+    expect("", "targets --conf \"$(printf '%05000d' 0)\"", 2, "gdn targets: --conf: 5000 bytes; a path has at most 4095");
+    expect("", "route flag_clear --target \"/$(printf '%05000d' 0)\"", 2, "--target: 5001 bytes; a path has at most 4095");
+    expect("", "levers --target cpu --conf \"/$(printf '%0240d/' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)x.ini\"", 2, "x.ini: no such file");
+    expect("", "route flag_clear --target \"/$(printf '%0240d/' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)x.so\"", 1, "x.so: no such file");
+}
+
 /* One document on stdout, whatever went wrong, and none on stdout without --json. */
 static void test_json_failures(void **state) {
     (void)state;
@@ -185,6 +198,8 @@ static void test_json_failures(void **state) {
                  { "route flag_clear --json --target ./nowhere.so", 1, "plugin ./nowhere.so: no such file" },
                  { "cache --json", 2, "expected one of list, verify, prune" },
                  { "compile --json", 2, "--arch is missing" },
+                 { "targets --json --target CPU", 2, "--target: 'CPU' is no target name" },
+                 { "compile --arch bogus --out /tmp --json", 2, "--arch: architecture 'bogus': expected sm_<number>" },
                  { "generate --json", 2, "--model is missing" },
                  { "generate --json --graph maybe", 2, "--graph 'maybe' is not on or off" },
                  { "bench --json --set foo=1", 2, "--set foo: unknown key" },
@@ -291,9 +306,9 @@ static void test_route(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_front),     cmocka_unit_test(test_targets),
-                                        cmocka_unit_test(test_levers),    cmocka_unit_test(test_route),
-                                        cmocka_unit_test(test_faults),    cmocka_unit_test(test_json_failures),
-                                        cmocka_unit_test(test_json_bytes) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_front),         cmocka_unit_test(test_targets),
+                                        cmocka_unit_test(test_quoted_values), cmocka_unit_test(test_levers),
+                                        cmocka_unit_test(test_route),         cmocka_unit_test(test_faults),
+                                        cmocka_unit_test(test_json_failures), cmocka_unit_test(test_json_bytes) };
     return cmocka_run_group_tests_name("cli", tests, NULL, NULL) != 0;
 }

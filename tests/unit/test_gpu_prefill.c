@@ -81,24 +81,37 @@ static void ran(const bench *b, uint32_t i, const char *entry, uint32_t gx, uint
 static void three_launches(void **state) {
     (void)state;
     static const struct {
-        const char *levers[7], *spine, *fwd_o, *wu;
+        const char *levers[7], *spine, *fwd_o, *wu, *lever;
         uint32_t block, smem, o_smem, wu_block, wu_smem;
     } row[] = {
-        { { NULL }, "pipe", FWD_O "_mma8", WU, 256, 99336, 98816, 256, 33024 },
-        { { "gdn_pipe", "0", NULL }, "vfused", FWD_O "_mma8", WU, 256, 49412, 98816, 256, 33024 },
-        { { "gdn_vtile", "1", NULL }, "vtile", FWD_O "_mma8", WU, 512, 49412, 98816, 256, 33024 },
-        { { "gdn_no_fwd_o_mma8", "true", NULL }, "pipe", FWD_O, WU, 256, 99336, 98816, 256, 33024 },
-        { { "gdn_prefill_tc", "true", NULL }, "tcfuse_x2", FWD_O "_hopper", WU "_hopper", 256, 88324, 97536, 512, 79104 },
+        { { NULL }, "pipe", FWD_O "_mma8", WU, NULL, 256, 99336, 98816, 256, 33024 },
+        { { "gdn_pipe", "1", "gdn_vtile", "1", NULL }, "pipe", FWD_O "_mma8", WU, "gdn_pipe", 256, 99336, 98816, 256, 33024 },
+        { { "gdn_pipe", "true", NULL }, "pipe", FWD_O "_mma8", WU, NULL, 256, 99336, 98816, 256, 33024 },
+        { { "gdn_pipe", "0", "gdn_vtile", "1", NULL }, "vtile", FWD_O "_mma8", WU, "gdn_vtile", 512, 49412, 98816, 256, 33024 },
+        { { "gdn_pipe", "0", NULL }, "vfused", FWD_O "_mma8", WU, "gdn_pipe", 256, 49412, 98816, 256, 33024 },
+        { { "gdn_vtile", "1", NULL }, "vtile", FWD_O "_mma8", WU, "gdn_vtile", 512, 49412, 98816, 256, 33024 },
+        { { "gdn_no_fwd_o_mma8", "true", NULL }, "pipe", FWD_O, WU, NULL, 256, 99336, 98816, 256, 33024 },
+        { { "gdn_prefill_tc", "true", NULL }, "tcfuse_x2", FWD_O "_hopper", WU "_hopper", "gdn_prefill_tc", 256, 88324, 97536, 512, 79104 },
         { { "gdn_prefill_tc", "true", "gdn_no_fwd_o_mma8", "true", NULL },
           "tcfuse_x2",
           FWD_O,
           WU "_hopper",
+          "gdn_prefill_tc",
           256,
           88324,
           98816,
           512,
           79104 },
-        { { "gdn_prefill_tc", "true", "gdn_no_prefill_tc", "true", NULL }, "pipe", FWD_O "_mma8", WU, 256, 99336, 98816, 256, 33024 },
+        { { "gdn_prefill_tc", "true", "gdn_no_prefill_tc", "true", NULL },
+          "pipe",
+          FWD_O "_mma8",
+          WU,
+          "gdn_no_prefill_tc",
+          256,
+          99336,
+          98816,
+          256,
+          33024 },
     };
     for (uint32_t i = 0; i < sizeof row / sizeof *row; i++) {
         bench b;
@@ -116,6 +129,10 @@ static void three_launches(void **state) {
         const uint32_t u32[] = { 2, 130 };
         assert_int_equal(b.id->ops->explain(b.plan, 2, u32, &r), GDN_OK);
         assert_string_equal(r.entry, spine); /* what explain says is what ran */
+        if (!row[i].lever || !r.lever)
+            assert_true(!row[i].lever && !r.lever);
+        else
+            assert_string_equal(r.lever, row[i].lever);
         assert_true(r.grid[0] == 48 && r.grid[1] == 2 && r.block[0] == row[i].block && r.smem_bytes == row[i].smem);
         down(&b);
     }

@@ -2,6 +2,7 @@
  * kernels or the chunk pipeline (recompute_wu, a state spine, fwd_o), heads of 64 through the token-sequential kernel. */
 #include "gpu_rule.h"
 #include <stdio.h>
+#include <string.h>
 
 enum { GRID_YZ = 65535, FAST_HALVES = 2, FAST_TWO_SMEM = 100 * 1024, SM_FALLBACK = 132 };
 
@@ -42,6 +43,16 @@ static void route_lever(gpu_decision *d, const char *key, const char *where, uin
     d->route.lever = key;
     d->route.lever_where = where;
     d->route.lever_source = source;
+}
+/* The lever that chose the scalar spine, if one did: values that are neither 1 nor 0 choose nothing. */
+static void route_scalar(gpu_decision *d, const gdn__levers *lv) {
+    const uint32_t spine = gdn__scalar_spine(lv->pipe, lv->vtile);
+    if (lv->prefill_tc && lv->no_prefill_tc)
+        route_lever(d, "gdn_no_prefill_tc", lv->no_tc_where, lv->no_tc_source);
+    else if (spine == GDN__SPINE_VTILE)
+        route_lever(d, "gdn_vtile", lv->vtile_where, lv->vtile_source);
+    else if (spine == GDN__SPINE_VFUSED || (lv->pipe && strcmp(lv->pipe, "1") == 0))
+        route_lever(d, "gdn_pipe", lv->pipe_where, lv->pipe_source);
 }
 static void route_guard(gpu_decision *d, uint32_t guard, const char *text) {
     d->guard = guard;
@@ -89,6 +100,8 @@ void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint3
     if (requested) {
         route_lever(d, "gdn_prefill_tc", lv->tc_where, lv->tc_source);
         if (!tc) route_guard(d, GDN__G_TC + r->tc_guard, gdn__tc_guard_text(r->tc_guard));
+    } else if (!small) {
+        route_scalar(d, lv);
     }
     if (lv->prefill_fast && !d->route.guard) { /* asked for before the spine: its refusal is the answer unless that was refused too */
         route_lever(d, "gdn_prefill_fast", lv->fast_where, lv->fast_source);
