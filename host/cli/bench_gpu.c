@@ -4,9 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const known[] = { "ba_gates", "conv", "norm", "gates", "w4a4" };
-enum { KNOWN = sizeof known / sizeof *known };
-
 static bool in_list(const char *ops, const char *name) {
     const size_t want = strlen(name);
     for (size_t n; *ops; ops += n + (ops[n] == ',')) {
@@ -17,11 +14,11 @@ static bool in_list(const char *ops, const char *name) {
 }
 
 bool gpu_bench_knows(const char *ops) {
+    char name[32];
     for (size_t n; *ops; ops += n + (ops[n] == ',')) {
-        bool found = false;
         n = strcspn(ops, ",");
-        for (int i = 0; i < KNOWN; i++) found = found || (strlen(known[i]) == n && strncmp(ops, known[i], n) == 0);
-        if (!found) return false;
+        (void)snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), ops);
+        if (!in_list(GPU_BENCH_OPS, name)) return false;
     }
     return true;
 }
@@ -47,7 +44,9 @@ json_t *gpu_bench_run(const cli_common *cli, const char *ops, uint32_t nk, uint3
     b->left_out = json_array();
     doc = json_pack("{s:i, s:s, s:s, s:s, s:O, s:O}", "schema", 1, "command", "bench", "target", info.target, "device", info.device.name,
                     "bench", b->rows, "left_out", b->left_out);
-    ok = doc && gpu_bench_ceilings(b, doc) && (!in_list(ops, "ba_gates") || gpu_bench_ba(b, &cli->open)) &&
+    ok = doc && gpu_bench_ceilings(b, doc) && (!in_list(ops, "prefill") || gpu_bench_prefill(b, &cli->open)) &&
+         (!in_list(ops, "decode") || gpu_bench_decode(b)) && (!in_list(ops, "verify") || gpu_bench_verify(b)) &&
+         (!in_list(ops, "fold") || gpu_bench_fold(b, &cli->open)) && (!in_list(ops, "ba_gates") || gpu_bench_ba(b, &cli->open)) &&
          (!in_list(ops, "conv") || gpu_bench_conv(b)) && (!in_list(ops, "norm") || gpu_bench_norm(b)) &&
          (!in_list(ops, "gates") || gpu_bench_gates(b)) && (!in_list(ops, "w4a4") || gpu_bench_w4a4(b));
     gpu_bench_release(b);
@@ -81,7 +80,7 @@ static void print_row(const json_t *row, double copy) {
         (void)snprintf(shape + n, sizeof shape - n, "%s%s=%lld", n ? " " : "", key, (long long)json_integer_value(v));
     }
     if (!isnan(number(row, "tflops"))) (void)snprintf(tflops, sizeof tflops, "%.1f", number(row, "tflops"));
-    printf("%-9s %-35s %-32s %10.2f %10.2f %10.2f %8.0f %5.0f %% %8s\n", text(row, "op"), text(row, "entry"), shape,
+    printf("%-9s %-52s %-32s %10.2f %10.2f %10.2f %8.0f %5.0f %% %8s\n", text(row, "op"), text(row, "entry"), shape,
            number(row, "us_median"), number(row, "us_p10"), number(row, "us_p90"), number(row, "gbps"), 100 * number(row, "gbps") / copy,
            tflops);
 }
@@ -96,7 +95,7 @@ void gpu_bench_print(const json_t *doc) {
         printf("dense bf16: not measured, %s\n", text(doc, "bf16_by"));
     else
         printf("dense bf16: %.0f TFLOP/s, %s\n", dense, text(doc, "bf16_by"));
-    printf("%-9s %-35s %-32s %10s %10s %10s %8s %7s %8s\n", "op", "entry", "shape", "us median", "p10", "p90", "GB/s", "of copy",
+    printf("%-9s %-52s %-32s %10s %10s %10s %8s %7s %8s\n", "op", "entry", "shape", "us median", "p10", "p90", "GB/s", "of copy",
            "TFLOP/s");
     json_array_foreach(json_object_get(doc, "bench"), i, v) print_row(v, copy);
     json_array_foreach(json_object_get(doc, "left_out"), i, v) printf("left out: %s\n", json_string_value(v));

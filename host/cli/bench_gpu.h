@@ -27,7 +27,8 @@ typedef struct gpu_bench {
     gdn_text err;
 } gpu_bench;
 
-/* Operations of ops (a comma list of ba_gates, conv, norm, gates, w4a4). NULL: it could not run; one line was printed. */
+#define GPU_BENCH_OPS "prefill,decode,verify,fold,ba_gates,conv,norm,gates,w4a4"
+/* Operations of ops (a comma list of GPU_BENCH_OPS). NULL: it could not run; one line was printed. */
 json_t *gpu_bench_run(const cli_common *cli, const char *ops, uint32_t nk, uint32_t nv, uint32_t replays);
 void gpu_bench_print(const json_t *doc);
 bool gpu_bench_knows(const char *ops);
@@ -44,20 +45,30 @@ uint32_t gpu_bench_sets(const gpu_bench *b, uint64_t bytes);
 bool gpu_bench_ceilings(gpu_bench *b, json_t *doc);
 
 /* ---- bench_gpu_rows.c ---- */
+enum { GPU_BENCH_PTRS = 32 };
 /* One call of a row: pointers of set i are those of set 0 plus i times their step. */
 typedef struct gpu_bench_row {
     const char *op;
     const gdn_shape *shape;
-    uint64_t ptr[12], step[12];
+    uint64_t ptr[GPU_BENCH_PTRS], step[GPU_BENCH_PTRS];
     uint32_t n_ptr, u32[2], n_u32, sets;
-    double bytes, flop; /* flop 0: not meant for this row */
+    double bytes, flop;               /* flop 0: not meant for this row        */
+    const struct gpu_bench_row *then; /* launched after it, timed with it      */
 } gpu_bench_row;
 /* Plans, times, adds a row; *us gets the median. shape_keys is taken over. false: a line was printed. */
 bool gpu_bench_row_add(gpu_bench *b, const gpu_bench_row *row, json_t *shape_keys, double *us);
+/* Every row from `from` on names what the others took. */
+void gpu_bench_peers(gpu_bench *b, size_t from);
 bool gpu_bench_ba(gpu_bench *b, const gdn_options *base);
 bool gpu_bench_conv(gpu_bench *b);
 bool gpu_bench_norm(gpu_bench *b);
 bool gpu_bench_gates(gpu_bench *b);
 bool gpu_bench_w4a4(gpu_bench *b); /* bench_gpu_w4a4.c */
+
+/* ---- bench_gpu_rule.c ---- */
+bool gpu_bench_prefill(gpu_bench *b, const gdn_options *base);
+bool gpu_bench_decode(gpu_bench *b);
+bool gpu_bench_verify(gpu_bench *b);
+bool gpu_bench_fold(gpu_bench *b, const gdn_options *base);
 
 #endif

@@ -6,56 +6,61 @@
 enum { D = 128, WIDTH = 4, GRAPH_US = 1500, MAX_CALLS = 512 };
 
 typedef struct running {
-    gpu_bench *b;
     const gpu_bench_row *row;
-    const gdn_hplan *plan;
+    const gdn_hplan *plan, *then;
 } running;
 
+static bool launch(const gpu_bench_row *row, const gdn_hplan *plan, uint32_t i, void *stream) {
+    uint64_t ptr[GPU_BENCH_PTRS];
+    for (uint32_t k = 0; k < row->n_ptr; k++) ptr[k] = row->ptr[k] ? row->ptr[k] + i % row->sets * row->step[k] : 0;
+    const gdn_launch_args args = { (uint32_t)sizeof args, row->n_ptr, row->n_u32, 0, stream, ptr, row->u32 };
+    return gdn_launch(plan, &args) == GDN_OK;
+}
 static bool call(void *user, uint32_t i, void *stream) {
     const running *r = user;
-    uint64_t ptr[12];
-    for (uint32_t k = 0; k < r->row->n_ptr; k++) ptr[k] = r->row->ptr[k] ? r->row->ptr[k] + i % r->row->sets * r->row->step[k] : 0;
-    const gdn_launch_args args = { (uint32_t)sizeof args, r->row->n_ptr, r->row->n_u32, 0, stream, ptr, r->row->u32 };
-    return gdn_launch(r->plan, &args) == GDN_OK;
+    return launch(r->row, r->plan, i, stream) && (!r->then || launch(r->row->then, r->then, i, stream));
+}
+
+/* "first" or "first + second"; false: an operation that cannot be planned, which was said. */
+static bool plan_row(gpu_bench *b, const gpu_bench_row *row, gdn_hplan *plan[2], char *entry, size_t cap) {
+    const gpu_bench_row *part[2] = { row, row->then };
+    for (uint32_t i = 0; i < 2 && part[i]; i++) {
+        gdn_route route = { .struct_size = (uint32_t)sizeof route };
+        const size_t n = i ? strlen(entry) : 0;
+        if (gdn_plan_make(b->g, part[i]->shape, NULL, &plan[i], &b->err)) return cli_error(b->cli, "%s: %s", part[i]->op, b->text), false;
+        if (gdn_explain(plan[i], part[i]->n_u32, part[i]->u32, &route)) return cli_error(b->cli, "%s: no route", part[i]->op), false;
+        (void)snprintf(entry + n, cap - n, "%s%s", i ? " + " : "", route.entry);
+    }
+    return true;
 }
 
 bool gpu_bench_row_add(gpu_bench *b, const gpu_bench_row *row, json_t *shape_keys, double *us) {
-    gdn_hplan *plan = NULL;
-    gdn_route route = { .struct_size = (uint32_t)sizeof route };
+    gdn_hplan *plan[2] = { NULL };
+    char entry[128] = "";
     gpu_times t;
-    bool ok = false;
-    running r = { b, row, NULL };
-    if (gdn_plan_make(b->g, row->shape, NULL, &plan, &b->err)) {
-        cli_error(b->cli, "%s: %s", row->op, b->text);
-        goto out;
-    }
-    r.plan = plan;
-    if (gdn_explain(plan, row->n_u32, row->u32, &route)) goto out;
+    bool ok = plan_row(b, row, plan, entry, sizeof entry);
+    running r = { row, plan[0], plan[1] };
+    if (!ok) goto out;
+    ok = false;
     const uint32_t calls = gpu_clock_calls(&b->clock, call, &r, GRAPH_US, row->sets < 8 ? 8 : row->sets, MAX_CALLS);
     if (!calls || !gpu_clock_time(&b->clock, call, &r, calls, b->replays, &t)) {
-        cli_error(b->cli, "%s, %s: %s", row->op, route.entry, b->clock.why);
+        cli_error(b->cli, "%s, %s: %s", row->op, entry, b->clock.why);
         goto out;
     }
     *us = t.us_median;
-    json_t *doc = json_pack(
-        "{s:s, s:s, s:O, s:f, s:f, s:f, s:f, s:o, s:i, s:i, s:{}}", "op", row->op, "entry", route.entry, "shape", shape_keys, "us_median",
-        t.us_median, "us_p10", t.us_p10, "us_p90", t.us_p90, "gbps", row->bytes / t.us_median * 1e-3, "tflops",
-        row->flop > 0 ? json_real(row->flop / t.us_median * 1e-6) : json_null(), "calls", (int)t.calls, "sets", (int)row->sets, "peers");
+    json_t *doc = json_pack("{s:s, s:s, s:O, s:f, s:f, s:f, s:f, s:o, s:i, s:i, s:{}}", "op", row->op, "entry", entry, "shape", shape_keys,
+                            "us_median", t.us_median, "us_p10", t.us_p10, "us_p90", t.us_p90, "gbps", row->bytes / t.us_median * 1e-3,
+                            "tflops", row->flop > 0 ? json_real(row->flop / t.us_median * 1e-6) : json_null(), "calls", (int)t.calls,
+                            "sets", (int)row->sets, "peers");
     ok = doc && json_array_append_new(b->rows, doc) == 0;
 out:
     json_decref(shape_keys);
-    gdn_plan_free(plan);
+    gdn_plan_free(plan[0]);
+    gdn_plan_free(plan[1]);
     return ok;
 }
 
-/* ---- the b/a projection ---- */
-static const uint32_t ba_m[] = { 17, 264, 1168, 4576 };
-enum { BA_K = 5120, BA_MS = sizeof ba_m / sizeof *ba_m, KINDS = 3 };
-static const char *const ba_entry[KINDS] = { "dense_gemm_ba_gates_prefill", "dense_gemm_ba_gates_prefill_hopper",
-                                             "dense_gemm_ba_gates_prefill_tc" };
-
-/* Every row of this shape names what the others took. */
-static void name_peers(gpu_bench *b, size_t from) {
+void gpu_bench_peers(gpu_bench *b, size_t from) {
     for (size_t i = from; i < json_array_size(b->rows); i++)
         for (size_t j = from; j < json_array_size(b->rows); j++) {
             json_t *mine = json_array_get(b->rows, i), *other = json_array_get(b->rows, j);
@@ -64,6 +69,12 @@ static void name_peers(gpu_bench *b, size_t from) {
                                 json_object_get(other, "us_median"));
         }
 }
+
+/* ---- the b/a projection ---- */
+static const uint32_t ba_m[] = { 17, 264, 1168, 4576 };
+enum { BA_K = 5120, BA_MS = sizeof ba_m / sizeof *ba_m, KINDS = 3 };
+static const char *const ba_entry[KINDS] = { "dense_gemm_ba_gates_prefill", "dense_gemm_ba_gates_prefill_hopper",
+                                             "dense_gemm_ba_gates_prefill_tc" };
 
 static bool ba_one(gpu_bench *b, gdn *const open[KINDS], uint32_t M) {
     const uint32_t N = 2 * b->nv;
@@ -104,7 +115,7 @@ static bool ba_one(gpu_bench *b, gdn *const open[KINDS], uint32_t M) {
         if (!gpu_bench_row_add(b, &row, keys, &us)) return false;
     }
     b->g = open[0];
-    name_peers(b, from);
+    gpu_bench_peers(b, from);
     gpu_bench_release(b);
     return true;
 }

@@ -11,7 +11,8 @@
 static const char help[] =
     "usage: gdn bench [options]\n"
     "  --heads NKxNV       key and value heads, dims 128/128 (default 16x32; on a GPU 16x48)\n"
-    "  --op LIST           of prefill,decode,verify; on a GPU of ba_gates,conv,norm,gates,w4a4 (default: all)\n"
+    "  --op LIST           of prefill,decode,verify; on a GPU of\n"
+    "                      " GPU_BENCH_OPS " (default: all)\n"
     "  --reps N            timed runs of each row, 3 to 64 (default 21)\n"
     "  --pool MIB          memory that states are rotated through (default 1024; at least four times the last cache)\n" CLI_COMMON_HELP
     "On cpu times are wall clock, median with 10th and 90th percentile; every row is interleaved with its ceiling. Threads come from\n"
@@ -182,7 +183,7 @@ int gdn_cmd_bench(int argc, char **argv) {
         goto out;
     }
     if (is_gpu(&c)) {
-        rc = report_gpu(&c, ops ? ops : "ba_gates,conv,norm,gates,w4a4", b->nk ? b->nk : 16, b->nv ? b->nv : 48, (uint32_t)reps);
+        rc = report_gpu(&c, ops ? ops : GPU_BENCH_OPS, b->nk ? b->nk : 16, b->nv ? b->nv : 48, (uint32_t)reps);
         goto out;
     }
     if (!ops) ops = "prefill,decode,verify";

@@ -60,6 +60,15 @@ template <class T> GDN_DEVICE T *gdn_opaque(T *p) {
     asm volatile("" : "+l"(p));
     return p;
 }
+/* From shared memory, in the order of the source. Long unrolled loops of such loads compile in a third of the time. */
+GDN_DEVICE float4 gdn_ld16f_shared(const float *p) {
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "r"((uint32_t)__cvta_generic_to_shared(p))
+                 : "memory");
+    return v;
+}
 /* Without a policy, and known to be global memory. */
 GDN_DEVICE float gdn_ld4f_global(const float *p) {
     float v;

@@ -64,7 +64,7 @@ GDN_DEVICE void gdn_wu_solve(float (&x)[GDN_C], const float *LT) {
     GDN_UNROLL
     for (uint32_t l = 0; l + 1 < GDN_C; l++) GDN_UNROLL
     for (uint32_t i = (l + 1) & ~3u; i < GDN_C; i += 4) {
-        const float4 c = gdn_ld16f(LT + l * GDN_C + i);
+        const float4 c = gdn_ld16f_shared(LT + l * GDN_C + i);
         if (i > l) x[i] = gdn_fma(-c.x, x[l], x[i]);
         if (i + 1 > l) x[i + 1] = gdn_fma(-c.y, x[l], x[i + 1]);
         if (i + 2 > l) x[i + 2] = gdn_fma(-c.z, x[l], x[i + 2]);

@@ -22,7 +22,7 @@ static json_t *bench(gt *t) {
     const gdn_options defaults = GDN_OPTIONS_INIT;
     cli_common c = { .open = defaults, .command = "bench" };
     c.open.target = t->target;
-    return gpu_bench_run(&c, "ba_gates,conv,norm,gates", 16, 48, 21);
+    return gpu_bench_run(&c, GPU_BENCH_OPS, 16, 48, 21);
 }
 
 static void run_all(gt *t) {

@@ -136,9 +136,11 @@ gdn_status gpu_modules_open(gdn_ctx *ctx, gdn_text *err) {
     gdn_status status[GPU_MODULES] = { 0 };
     char text[GPU_MODULES][GPU_REASON_BYTES];
     gdn_text reasons[GPU_MODULES];
-    for (uint32_t m = 0; m < GPU_MODULES; m++) {
-        ctx->form[m][0].status = GDN_ABSENT;
-        if (!gpu_module_for(ctx->arch, m) || !in_advance(m)) continue;
+    for (uint32_t m = 0; m < GPU_MODULES; m++) ctx->form[m][0].status = GDN_ABSENT;
+    /* The long ones first: a compile that starts last should not be one that all others end before. */
+    for (uint32_t i = 0; i < 2 * GPU_MODULES; i++) {
+        const uint32_t m = i % GPU_MODULES;
+        if ((modules[m].forms == GPU_PLAIN) != (i >= GPU_MODULES) || !gpu_module_for(ctx->arch, m) || !in_advance(m)) continue;
         const gdn_status st = job_of(m, 0, ctx->arch, &job[n]);
         if (st) return gdn__fail(err, st, "%s: %s is not among the embedded sources", gdn__gpu_target.name, modules[m].file);
         text[n][0] = 0;
