@@ -59,7 +59,8 @@ typedef struct gdn_rule_shape {
     uint32_t ckpt_every;                     /* prefill: 0 none, else a multiple of 64: see below                                */
     uint32_t hi_capacity;                    /* verify, fold: states a sequence has room for in `hi`; 0 = max_rows - 1           */
     uint32_t slab_entries;                   /* TABLE: entries of a slab of pointers; 0 = 32; at least max_batch                 */
-    uint32_t stash_seqs;                     /* verify_woa, fold: sequences the stash holds; 0 = none is bound                   */
+    uint32_t stash_seqs;                     /* verify_woa, fold: sequences the stash holds; 0 = none is bound. By sequence: the
+                                              * numbers are below it, in verify too                                      */
     uint32_t layers;                         /* how many layers use the plan; only counts log lines; 0 = 1                       */
     float scale;                             /* output scale; 0 = 1/sqrt(k_dim)                                                  */
     uint64_t state_stride;                   /* POOL: elements from slot to slot; 0 = nv*k_dim*v_dim                             */
@@ -137,7 +138,9 @@ enum { GDN_DECODE_U32S(GDN_ORDER_) GDN_DECODE_N_U32 };
     X(GDN_VERIFY_P_IN_SLOTS, "in_tab", GDN_OPT)                                    \
     X(GDN_VERIFY_P_OUT_SLOTS, "out_tab", GDN_OPT)                                  \
     X(GDN_VERIFY_P_FRESH, "fresh", GDN_OPT)                                        \
-    X(GDN_VERIFY_P_WORKSPACE, "workspace", GDN_OPT)
+    X(GDN_VERIFY_P_WORKSPACE, "workspace", GDN_OPT)                                \
+    X(GDN_VERIFY_P_SEQ_IDS, "seq_ids", GDN_OPT) /* by sequence only */             \
+    X(GDN_VERIFY_P_RECORD, "record", GDN_OPT)   /* required by sequence */
 #define GDN_VERIFY_U32S(X)                \
     X(GDN_VERIFY_U_ROWS, "rows", GDN_REQ) \
     X(GDN_VERIFY_U_BATCH, "batch", GDN_REQ)
@@ -149,19 +152,21 @@ enum { GDN_VERIFY_U32S(GDN_ORDER_) GDN_VERIFY_N_U32 };
  * and sets *engaged (u32) to 1. Padding rows zero their output and stash nothing. Launch order of a batched verify:
  * flag_clear, verify_woa (or verify, when it is refused), then fold with the accepted counts.
  * A plan is refused (GDN_REFUSED, the first guard of GDN_WOA_GUARD_MAP that fires) when it cannot be deferred. */
-#define GDN_VERIFY_WOA_PTRS(X)                        \
-    X(GDN_VERIFY_WOA_P_STATE, "h_table", GDN_REQ)     \
-    X(GDN_VERIFY_WOA_P_QUERY, "query", GDN_REQ)       \
-    X(GDN_VERIFY_WOA_P_KEY, "key", GDN_REQ)           \
-    X(GDN_VERIFY_WOA_P_VALUE, "value", GDN_REQ)       \
-    X(GDN_VERIFY_WOA_P_GATE, "gate", GDN_REQ)         \
-    X(GDN_VERIFY_WOA_P_BETA, "beta", GDN_REQ)         \
-    X(GDN_VERIFY_WOA_P_OUTPUT, "output", GDN_REQ)     \
-    X(GDN_VERIFY_WOA_P_STASH, "stash", GDN_REQ)       \
-    X(GDN_VERIFY_WOA_P_FLAG, "engaged_flag", GDN_REQ) \
-    X(GDN_VERIFY_WOA_P_IN_SLOTS, "in_tab", GDN_OPT)   \
-    X(GDN_VERIFY_WOA_P_FRESH, "fresh", GDN_OPT)       \
-    X(GDN_VERIFY_WOA_P_WORKSPACE, "workspace", GDN_OPT)
+#define GDN_VERIFY_WOA_PTRS(X)                                                                           \
+    X(GDN_VERIFY_WOA_P_STATE, "h_table", GDN_REQ)                                                        \
+    X(GDN_VERIFY_WOA_P_QUERY, "query", GDN_REQ)                                                          \
+    X(GDN_VERIFY_WOA_P_KEY, "key", GDN_REQ)                                                              \
+    X(GDN_VERIFY_WOA_P_VALUE, "value", GDN_REQ)                                                          \
+    X(GDN_VERIFY_WOA_P_GATE, "gate", GDN_REQ)                                                            \
+    X(GDN_VERIFY_WOA_P_BETA, "beta", GDN_REQ)                                                            \
+    X(GDN_VERIFY_WOA_P_OUTPUT, "output", GDN_REQ)                                                        \
+    X(GDN_VERIFY_WOA_P_STASH, "stash", GDN_REQ)                                                          \
+    X(GDN_VERIFY_WOA_P_FLAG, "engaged_flag", GDN_REQ)                                                    \
+    X(GDN_VERIFY_WOA_P_IN_SLOTS, "in_tab", GDN_OPT)                                                      \
+    X(GDN_VERIFY_WOA_P_FRESH, "fresh", GDN_OPT)                                                          \
+    X(GDN_VERIFY_WOA_P_WORKSPACE, "workspace", GDN_OPT)                                                  \
+    X(GDN_VERIFY_WOA_P_CU_ROWS, "cu_rows", GDN_OPT) /* by sequence only; required unless OFFSETS_NONE */ \
+    X(GDN_VERIFY_WOA_P_SEQ_IDS, "seq_ids", GDN_OPT) /* by sequence only */
 #define GDN_VERIFY_WOA_U32S(X)                \
     X(GDN_VERIFY_WOA_U_ROWS, "rows", GDN_REQ) \
     X(GDN_VERIFY_WOA_U_BATCH, "batch", GDN_REQ)
@@ -176,7 +181,8 @@ enum { GDN_VERIFY_WOA_U32S(GDN_ORDER_) GDN_VERIFY_WOA_N_U32 };
     X(GDN_WOA_DIMS, "k_dim or v_dim is not 128")              \
     X(GDN_WOA_KERNEL_ABSENT, "kernel absent from this image") \
     X(GDN_WOA_NO_STASH, "no stash is bound")                  \
-    X(GDN_WOA_STASH_SMALL, "batch does not fit the stash")
+    X(GDN_WOA_STASH_SMALL, "batch does not fit the stash")    \
+    X(GDN_WOA_ROWS_NOT_1_TO_4, "rows is not 1 to 4")
 #define GDN_WOA_NULL_TEXT "gdn_decode_wy4_woa: null table/stash/flag"
 
 /* ---- fold: apply the accepted rows ----------------------------------------------------------------------------------
@@ -184,27 +190,54 @@ enum { GDN_VERIFY_WOA_U32S(GDN_ORDER_) GDN_VERIFY_WOA_N_U32 };
  * bytes of verify's states; fresh sequences start from zero. Not engaged: na < k_rows copies hi[na-1] to S, na >= k_rows
  * nothing (verify wrote it). na above k_rows counts as k_rows. With cu_rows a sequence's own number of rows stands for k_rows.
  * The flag is not cleared. */
-#define GDN_FOLD_PTRS(X)                                     \
-    X(GDN_FOLD_P_STATE, "h_table", GDN_REQ)                  \
-    X(GDN_FOLD_P_STASH, "stash", GDN_OPT)                    \
-    X(GDN_FOLD_P_NA, "na_tab", GDN_REQ) /* u32 a sequence */ \
-    X(GDN_FOLD_P_HI, "hi_tables", GDN_OPT)                   \
-    X(GDN_FOLD_P_FLAG, "engaged_flag", GDN_REQ)              \
-    X(GDN_FOLD_P_IN_SLOTS, "in_tab", GDN_OPT)                \
-    X(GDN_FOLD_P_FRESH, "fresh", GDN_OPT)                    \
-    X(GDN_FOLD_P_CU_ROWS, "cu_rows", GDN_OPT) /* of the verify that ran, when it had them (offsets) */
+#define GDN_FOLD_PTRS(X)                                                                               \
+    X(GDN_FOLD_P_STATE, "h_table", GDN_REQ)                                                            \
+    X(GDN_FOLD_P_STASH, "stash", GDN_OPT)                                                              \
+    X(GDN_FOLD_P_NA, "na_tab", GDN_REQ) /* u32 a sequence */                                           \
+    X(GDN_FOLD_P_HI, "hi_tables", GDN_OPT)                                                             \
+    X(GDN_FOLD_P_FLAG, "engaged_flag", GDN_REQ)                                                        \
+    X(GDN_FOLD_P_IN_SLOTS, "in_tab", GDN_OPT)                                                          \
+    X(GDN_FOLD_P_FRESH, "fresh", GDN_OPT)                                                              \
+    X(GDN_FOLD_P_CU_ROWS, "cu_rows", GDN_OPT) /* of the verify that ran, when it had them (offsets) */ \
+    X(GDN_FOLD_P_SEQ_IDS, "seq_ids", GDN_OPT) /* by sequence only */
 #define GDN_FOLD_U32S(X)                    \
     X(GDN_FOLD_U_K_ROWS, "k_rows", GDN_REQ) \
     X(GDN_FOLD_U_BATCH, "batch", GDN_REQ)
 enum { GDN_FOLD_PTRS(GDN_ORDER_) GDN_FOLD_N_PTR };
 enum { GDN_FOLD_U32S(GDN_ORDER_) GDN_FOLD_N_U32 };
 
-/* ---- flag clear: *engaged_flag = 0, at the start of every batched verify that asks for write-on-accept ---------------- */
+/* ---- flag clear: *engaged_flag = 0, at the start of every batched verify that asks for write-on-accept ----------------
+ * By sequence: `count` words of the record are cleared, those of seq_ids[0..count) (a negative one is skipped), or without seq_ids
+ * the first ones. Otherwise count is 0. */
 typedef struct gdn_flag_shape {
     gdn_shape base; /* act_type is not looked at */
 } gdn_flag_shape;
-#define GDN_FLAG_CLEAR_PTRS(X) X(GDN_FLAG_CLEAR_P_FLAG, "engaged_flag", GDN_REQ)
+#define GDN_FLAG_CLEAR_PTRS(X)                        \
+    X(GDN_FLAG_CLEAR_P_FLAG, "engaged_flag", GDN_REQ) \
+    X(GDN_FLAG_CLEAR_P_SEQ_IDS, "seq_ids", GDN_OPT) /* by sequence only */
+#define GDN_FLAG_CLEAR_U32S(X) X(GDN_FLAG_CLEAR_U_COUNT, "count", GDN_OPT)
 enum { GDN_FLAG_CLEAR_PTRS(GDN_ORDER_) GDN_FLAG_CLEAR_N_PTR };
-enum { GDN_FLAG_CLEAR_N_U32 = 0 };
+enum { GDN_FLAG_CLEAR_U32S(GDN_ORDER_) GDN_FLAG_CLEAR_N_U32 };
+
+/* ---- by sequence (GDN_VERIFY_BY_SEQUENCE, a flag of the plans of verify, verify_woa, fold and flag_clear together) -----
+ * One engaged word cannot describe a batch that runs as several launches (different rows, some declined), and launches number
+ * their sequences by themselves. With the flag a sequence has a number of its own, id = seq_ids[b] (int32, NULL: b), below
+ * stash_seqs, and everything that outlives a launch is found by it: the stash row (stash + id*stash_stride), the row of hi (id
+ * where the text above says b; slab_entries is at least stash_seqs), and the word that says what ran.
+ *
+ *   record      u32[stash_seqs]: GDN_RECORD_NONE, GDN_RECORD_DEFERRED | rows after verify_woa, GDN_RECORD_KEPT | rows after verify.
+ *               It is verify's `record` and the others' `engaged_flag`. Padding rows write no word; their id is not looked at.
+ *
+ * No verify writes a state, it is the fold that does: so a sequence of which no row is accepted (na 0) has the state it had,
+ * whichever verify saw it. What differs from the forms above:
+ *   verify      hi (required) gets the state after every row, the last one too: hi_capacity is at least max_rows (0 = max_rows).
+ *               h_out and out_tab are refused. A sequence with 0 rows writes its word and nothing else.
+ *   verify_woa  with cu_rows (offsets) a sequence has 0 to 4 rows and `rows`, 1 to 4, bounds them; without: 4 rows each.
+ *   fold        goes by the record: n = min(na[b], rows). n 0, or no verify since flag_clear: nothing. DEFERRED applies the first n
+ *               stashed rows (fresh: onto zeros), KEPT copies hi[n-1] (a NULL entry of a table: nothing). Offsets are refused, and
+ *               k_rows says nothing. na, states and fresh are of the fold's own launch, by b.
+ * A round: flag_clear of its sequences; any verify_woa, verify and decode launches, which share them out in any order; any folds,
+ * likewise. No id is in two verifies of a round, nor in two folds. A fresh sequence of which no row is accepted is still fresh. */
+enum { GDN_RECORD_NONE = 0, GDN_RECORD_KEPT = 0x100, GDN_RECORD_DEFERRED = 0x200, GDN_RECORD_ROWS = 0xff };
 
 #endif

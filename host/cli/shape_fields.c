@@ -2,9 +2,11 @@
 #include "shape_fields.h"
 
 static const cli_word types[] = { { "bf16", GDN_BF16 }, { "f32", GDN_F32 }, { "f16", GDN_F16 }, { 0 } };
-static const cli_word flag_bits[] = {
-    { "checked", GDN_PLAN_CHECKED }, { "qk_l2norm", GDN_QK_L2NORM }, { "keep_rows", GDN_CONV_KEEP_ROWS }, { 0 }
-};
+static const cli_word flag_bits[] = { { "checked", GDN_PLAN_CHECKED },
+                                      { "qk_l2norm", GDN_QK_L2NORM },
+                                      { "keep_rows", GDN_CONV_KEEP_ROWS },
+                                      { "by_sequence", GDN_VERIFY_BY_SEQUENCE },
+                                      { 0 } };
 static const cli_word offset_kinds[] = { { "none", GDN_OFFSETS_NONE }, { "i32", GDN_OFFSETS_I32 }, { "i64", GDN_OFFSETS_I64 }, { 0 } };
 static const cli_word gate_forms[] = { { "linear", GDN_GATE_LINEAR }, { "log", GDN_GATE_LOG }, { 0 } };
 static const cli_word head_maps[] = { { "grouped", GDN_HEADS_GROUPED }, { "tiled", GDN_HEADS_TILED }, { 0 } };
@@ -142,7 +144,7 @@ static const cli_field w4a4_fields[] = { BASE_FIELDS(BASE_ROW, gdn_w4a4_shape) W
     X(VERIFY, rule, GDN_VERIFY_U32S)          \
     X(VERIFY_WOA, rule, GDN_VERIFY_WOA_U32S)  \
     X(FOLD, rule, GDN_FOLD_U32S)              \
-    X(FLAG_CLEAR, flag, NO_COUNTS)            \
+    X(FLAG_CLEAR, flag, GDN_FLAG_CLEAR_U32S)  \
     X(NORM, norm, GDN_NORM_U32S)              \
     X(STATE_COPY, state, GDN_STATE_COPY_U32S) \
     X(STATE_ZERO, state, GDN_STATE_ZERO_U32S) \

@@ -5,11 +5,12 @@
  *   cu_rows       int32[batch + 1] or NULL: sequence b has rows [cu_rows[b], cu_rows[b+1]), at most the entry's, 0 included
  *   hi_capacity   where hi is no table: states a sequence has room for there
  *   seq_ids       int32 a sequence or NULL (then b): the row of the sequence in what outlives the launch: hi and record
- *   record        u32[ids] or NULL: gets GDN_RECORD_PLAIN | rows for each sequence that is not padding; fold_seq goes by it */
+ *   record        u32[ids] or NULL, which it is but for wyn: by sequence. Gets GDN_RECORD_KEPT | rows for each sequence that is not
+ *                 padding, fold_seq goes by it; the state after the last row goes to hi as well, and none is written elsewhere */
 #pragma once
 #include "gdn_step.cuh"
 
-enum { GDN_RECORD_NONE = 0, GDN_RECORD_PLAIN = 0x100, GDN_RECORD_DEFERRED = 0x200, GDN_RECORD_ROWS = 0xff };
+enum { GDN_RECORD_NONE = 0, GDN_RECORD_KEPT = 0x100, GDN_RECORD_DEFERRED = 0x200, GDN_RECORD_ROWS = 0xff };
 
 struct gdn_verify_ext {
     const int32_t *cu_rows, *seq_ids;
@@ -45,16 +46,16 @@ GDN_DEVICE void gdn_verify_head(gdn_step_smem<ROWS> &m, const gdn_step &a, const
         return;
     }
     const uint32_t id = gdn_sequence_id(e.seq_ids, b);
-    if (e.record && head == 0 && threadIdx.x == 0) e.record[id] = GDN_RECORD_PLAIN | span.rows;
+    if (e.record && head == 0 && threadIdx.x == 0) e.record[id] = GDN_RECORD_KEPT | span.rows;
     const float *const in = gdn_is_fresh(x, b) ? nullptr : p.in;
     if (span.rows == 0) {
-        gdn_step_carry(in, p.out, DIM * DIM);
+        if (!e.record) gdn_step_carry(in, p.out, DIM * DIM);
         return;
     }
     gdn_step_rows<DIM, ROWS, true>(
         m, a, span.row, span.rows, head, in,
         [&](uint32_t t) {
-            if (t + 1 == span.rows) return p.out;
+            if (t + 1 == span.rows && !e.record) return p.out;
             float *const hi = hi_of(t, id);
             return hi ? hi + (uint64_t)head * DIM * DIM : hi;
         },

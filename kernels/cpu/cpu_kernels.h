@@ -31,8 +31,10 @@ typedef struct gdn_cpu_rule {
     void *hi;                            /* verify, fold: f32 base or table of uint64_t; may be NULL              */
     float *stash;                        /* woa, fold                                                            */
     uint32_t *engaged;                   /* woa, fold                                                            */
+    uint32_t *record;                    /* by sequence: what ran, by id; else NULL; engaged is then NULL        */
+    const int32_t *ids;                  /* by sequence: the id of each; NULL: b                                 */
     const uint32_t *na;                  /* fold                                                                 */
-    const void *cu;                      /* offsets or NULL: prefill sequences, verify rows                      */
+    const void *cu;                      /* offsets or NULL: prefill sequences, verify and woa rows              */
     uint64_t state_stride, stash_stride; /* f32 elements                                               */
     uint32_t batch, seq_len;             /* seq_len: tokens of each uniform sequence (prefill), 1 (decode), rows (verify) */
     uint32_t nk, nv, k_dim, v_dim;

@@ -39,18 +39,20 @@ void gdn__step_run(const gdn_cpu_rule *c, uint64_t i, uint64_t row, uint32_t row
         gdn__step_zero(c, row, rows, h);
         return;
     }
+    if (c->record && h == 0) c->record[gdn__rule_id(c, b)] = GDN_RECORD_KEPT | rows;
     if (rows == 0) {
-        carry_state(c, in + at, out + at, fresh);
+        if (!c->record) carry_state(c, in + at, out + at, fresh);
         return;
     }
     gdn__step_load(c, &u, row, rows, h);
     gdn__step_source(c, &u, in + at, fresh);
     u.next = next;
-    for (uint32_t t = 0; t + 1 < rows; t++) {
+    const uint32_t kept = c->record ? rows : rows - 1;
+    u.after[rows - 1] = out + at;
+    for (uint32_t t = 0; t < kept; t++) {
         float *const hi = keep ? gdn__step_hi(c, b, t) : NULL;
         u.after[t] = hi ? hi + at : NULL;
     }
-    u.after[rows - 1] = out + at;
     gdn__step_pick(c)->rows(&u);
     gdn__step_store(c, &u, row, h);
 }

@@ -34,6 +34,11 @@ static inline bool gdn__rule_fresh(const gdn_cpu_rule *c, uint32_t b) {
     return c->fresh && c->fresh[b] != 0;
 }
 
+/* The row of sequence b in what outlives a launch: stash, hi, record. */
+static inline uint32_t gdn__rule_id(const gdn_cpu_rule *c, uint32_t b) {
+    return c->ids ? (uint32_t)c->ids[b] : b;
+}
+
 /* Entry b of the offsets (prefill: cu_seqlens, verify: cu_rows); without offsets every sequence has seq_len rows. */
 static inline uint64_t gdn__rule_row(const gdn_cpu_rule *c, uint32_t b) {
     if (!c->cu) return (uint64_t)b * c->seq_len;

@@ -26,11 +26,11 @@
  *
  * Batches that run as several launches (different rows, some declined, another order): the _seq entries. What lives from a verify to its
  * fold is found by the sequence's own number, id = seq_ids[b] (int32; NULL: b), in every launch: its stash row, its row of hi, and
- * record[id] (u32), which says what ran: 0 nothing, GDN_RECORD_DEFERRED | rows, or GDN_RECORD_PLAIN | rows (a verify's `_ext` entry with
- * `record`). The fold goes by that alone, so launches may cut and order the batch as they like, and one fold may serve several; a
- * sequence that no verify saw since flag_clear_seq, at the start of the round, is left alone. na_tab, tables and fresh are of the launch
- * that they are given to, by b. woa_seq: with cu_rows a sequence has rows [cu_rows[b], cu_rows[b+1]), 0 to 4. Accepted rows beyond
- * those that ran count as all of them. */
+ * record[id] (u32), which says what ran: 0 nothing, GDN_RECORD_DEFERRED | rows, or GDN_RECORD_KEPT | rows (wyn_ext with `record`: the
+ * state after every row in hi, none written). The fold goes by that alone, so launches may cut and order the batch as they like, and one
+ * fold may serve several; a sequence that no verify saw since flag_clear_seq, at the start of the round, is left alone, and so is one of
+ * which nothing is accepted. na_tab, tables and fresh are of the launch that they are given to, by b. woa_seq: with cu_rows a sequence has
+ * rows [cu_rows[b], cu_rows[b+1]), 0 to 4. Accepted rows beyond those that ran count as all of them. flag_clear_seq skips negative ids. */
 #include "gdn_device.cuh"
 #include "gdn_fold.cuh"
 #include "gdn_verify.cuh"
@@ -169,7 +169,7 @@ gated_delta_rule_wy4_fold_seq(void *h_table, float *stash, const uint32_t *na_ta
                    na = min(na_tab[blockIdx.y], rows);
     if (word & GDN_RECORD_DEFERRED) {
         if (na) gdn_fold_stash(f.in, f.out, gdn_stash_of(stash, id, stash_seq_floats, nv), blockIdx.x, nk, nv, na);
-    } else if (word & GDN_RECORD_PLAIN && na && na < rows)
+    } else if (word & GDN_RECORD_KEPT && na)
         fold_hi(gdn_hi { hi_tables, slab_entries, hi_capacity, hi_is_table != 0 }, na, id, f.out, nv, k_dim, v_dim);
 }
 
@@ -180,5 +180,6 @@ gated_delta_rule_wy4_flag_clear(uint32_t *engaged_flag) {
 
 GDN_KERNEL(32)
 gated_delta_rule_wy4_flag_clear_seq(uint32_t *record, const int32_t *seq_ids, uint32_t count) {
-    for (uint32_t i = blockIdx.x * 32 + threadIdx.x; i < count; i += gridDim.x * 32) record[gdn_sequence_id(seq_ids, i)] = GDN_RECORD_NONE;
+    for (uint32_t i = blockIdx.x * 32 + threadIdx.x; i < count; i += gridDim.x * 32)
+        if (!seq_ids || seq_ids[i] >= 0) record[gdn_sequence_id(seq_ids, i)] = GDN_RECORD_NONE;
 }

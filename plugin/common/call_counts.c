@@ -11,8 +11,8 @@ bool gdn__call_is_empty(const gdn__shape *s, const gdn__call *c) {
     case GDN_OP_FOLD: return c->u32[GDN_FOLD_U_BATCH] == 0;
     case GDN_OP_CONV1D: return c->u32[GDN_CONV1D_U_BATCH] == 0;
     case GDN_OP_CONV_FUSED: return c->u32[GDN_CONV_FUSED_U_BATCH] == 0;
-    case GDN_OP_BA_GEMV:
-    case GDN_OP_FLAG_CLEAR: return false;
+    case GDN_OP_BA_GEMV: return false;
+    case GDN_OP_FLAG_CLEAR: return gdn__by_sequence(&s->base) && c->u32[GDN_FLAG_CLEAR_U_COUNT] == 0;
     case GDN_OP_W4A4_GEMV: return c->u32[GDN_W4A4_GEMV_U_M] == 0;
     default: return c->u32[0] == 0; /* rows, M, count: the only scalar */
     }
@@ -54,6 +54,12 @@ gdn_status gdn__call_counts(const gdn__shape *s, const gdn__call *c, gdn_text *e
     case GDN_OP_GATES: return gdn__call_max(c, GDN_GATES_U_ROWS, s->gates.max_rows, "max_rows", err);
     case GDN_OP_BA_GATES: return gdn__call_max(c, GDN_BA_GATES_U_M, s->ba.max_m, "max_m", err);
     case GDN_OP_NORM: return gdn__call_max(c, GDN_NORM_U_ROWS, s->norm.max_rows, "max_rows", err);
+    case GDN_OP_FLAG_CLEAR:
+        if (gdn__by_sequence(&s->base) && c->n_u32 == 0)
+            return gdn__fail(err, GDN_E_ARG, "flag_clear: 'count' is missing, but the plan is GDN_VERIFY_BY_SEQUENCE");
+        if (gdn__by_sequence(&s->base) || c->u32[GDN_FLAG_CLEAR_U_COUNT] == 0) return GDN_OK;
+        return gdn__fail(err, GDN_E_ARG, "flag_clear: 'count' is %u, but the plan is not GDN_VERIFY_BY_SEQUENCE",
+                         c->u32[GDN_FLAG_CLEAR_U_COUNT]);
     case GDN_OP_STATE_COPY:
     case GDN_OP_STATE_ZERO: return gdn__call_max(c, GDN_STATE_COPY_U_COUNT, s->state.max_count, "max_count", err);
     case GDN_OP_W4A4_QUANT: return gdn__call_max(c, GDN_W4A4_QUANT_U_M, s->w4a4.max_m, "max_m", err);

@@ -2,6 +2,13 @@
 #include "plan_common.h"
 #include <string.h>
 
+/* All that are required; optional ones stand at the end. */
+static gdn_status counts_given(gdn__call *c, uint32_t n, gdn_text *err) {
+    c->n_u32 = n;
+    if (n >= c->op->n_u32 || c->op->u32[n].need != GDN_REQ) return GDN_OK;
+    return gdn__fail(err, GDN_E_ARG, "%s: %u scalars given, '%s' is missing", gdn__op_name(c->op->op), n, c->op->u32[n].name);
+}
+
 gdn_status gdn__call_read(const gdn__op *op, const gdn_launch_args *args, gdn__call *out, gdn_text *err) {
     const char *name = gdn__op_name(op->op);
     *out = (gdn__call) { .op = op };
@@ -23,9 +30,7 @@ gdn_status gdn__call_read(const gdn__op *op, const gdn_launch_args *args, gdn__c
         else if (args->u32[i])
             return gdn__fail(err, GDN_E_ABI, "%s: scalar %u is set, only %u are known", name, i, op->n_u32);
     }
-    if (args->n_u32 < op->n_u32)
-        return gdn__fail(err, GDN_E_ARG, "%s: %u scalars given, '%s' is missing", name, args->n_u32, op->u32[args->n_u32].name);
-    return GDN_OK;
+    return counts_given(out, args->n_u32, err);
 }
 
 gdn_status gdn__asked_counts(const gdn__shape *s, uint32_t n_u32, const uint32_t *u32, gdn_text *err) {
@@ -33,10 +38,11 @@ gdn_status gdn__asked_counts(const gdn__shape *s, uint32_t n_u32, const uint32_t
     const char *name = gdn__op_name(s->base.op);
     if (n_u32 == 0) return GDN_OK;
     if (!u32) return gdn__fail(err, GDN_E_ARG, "%s: the scalars are NULL", name);
-    if (n_u32 < c.op->n_u32) return gdn__fail(err, GDN_E_ARG, "%s: %u scalars given, '%s' is missing", name, n_u32, c.op->u32[n_u32].name);
+    const gdn_status st = counts_given(&c, n_u32, err);
+    if (st) return st;
     for (uint32_t i = c.op->n_u32; i < n_u32; i++)
         if (u32[i]) return gdn__fail(err, GDN_E_ABI, "%s: scalar %u is set, only %u are known", name, i, c.op->n_u32);
-    memcpy(c.u32, u32, c.op->n_u32 * sizeof *u32);
+    memcpy(c.u32, u32, (n_u32 < c.op->n_u32 ? n_u32 : c.op->n_u32) * sizeof *u32);
     return gdn__call_counts(s, &c, err);
 }
 
@@ -67,19 +73,29 @@ gdn_status gdn__call_required(const gdn__call *c, bool has_rows, gdn_text *err) 
 
 /* Pointers that only some plans take: bit i is pointer i. */
 typedef struct optional_pointers {
-    uint32_t offsets, slots, ckpt;
+    uint32_t offsets, slots, ckpt, by_sequence;
 } optional_pointers;
 
 static optional_pointers optional_of(uint32_t op) {
     switch (op) {
     case GDN_OP_PREFILL:
-        return (optional_pointers) { 1u << GDN_PREFILL_P_CU_SEQLENS, 1u << GDN_PREFILL_P_IN_SLOTS | 1u << GDN_PREFILL_P_OUT_SLOTS,
-                                     1u << GDN_PREFILL_P_CKPT };
+        return (optional_pointers) { .offsets = 1u << GDN_PREFILL_P_CU_SEQLENS,
+                                     .slots = 1u << GDN_PREFILL_P_IN_SLOTS | 1u << GDN_PREFILL_P_OUT_SLOTS,
+                                     .ckpt = 1u << GDN_PREFILL_P_CKPT };
     case GDN_OP_DECODE: return (optional_pointers) { .slots = 1u << GDN_DECODE_P_IN_SLOTS | 1u << GDN_DECODE_P_OUT_SLOTS };
     case GDN_OP_VERIFY:
-        return (optional_pointers) { 1u << GDN_VERIFY_P_CU_ROWS, 1u << GDN_VERIFY_P_IN_SLOTS | 1u << GDN_VERIFY_P_OUT_SLOTS, 0 };
-    case GDN_OP_VERIFY_WOA: return (optional_pointers) { .slots = 1u << GDN_VERIFY_WOA_P_IN_SLOTS };
-    case GDN_OP_FOLD: return (optional_pointers) { 1u << GDN_FOLD_P_CU_ROWS, 1u << GDN_FOLD_P_IN_SLOTS, 0 };
+        return (optional_pointers) { .offsets = 1u << GDN_VERIFY_P_CU_ROWS,
+                                     .slots = 1u << GDN_VERIFY_P_IN_SLOTS | 1u << GDN_VERIFY_P_OUT_SLOTS,
+                                     .by_sequence = 1u << GDN_VERIFY_P_SEQ_IDS | 1u << GDN_VERIFY_P_RECORD };
+    case GDN_OP_VERIFY_WOA:
+        return (optional_pointers) { .offsets = 1u << GDN_VERIFY_WOA_P_CU_ROWS,
+                                     .slots = 1u << GDN_VERIFY_WOA_P_IN_SLOTS,
+                                     .by_sequence = 1u << GDN_VERIFY_WOA_P_SEQ_IDS };
+    case GDN_OP_FOLD:
+        return (optional_pointers) { .offsets = 1u << GDN_FOLD_P_CU_ROWS,
+                                     .slots = 1u << GDN_FOLD_P_IN_SLOTS,
+                                     .by_sequence = 1u << GDN_FOLD_P_SEQ_IDS };
+    case GDN_OP_FLAG_CLEAR: return (optional_pointers) { .by_sequence = 1u << GDN_FLAG_CLEAR_P_SEQ_IDS };
     case GDN_OP_CONV1D: return (optional_pointers) { .offsets = 1u << GDN_CONV1D_P_CU_SEQLENS };
     case GDN_OP_CONV_FUSED: return (optional_pointers) { .offsets = 1u << GDN_CONV_FUSED_P_CU_SEQLENS };
     default: return (optional_pointers) { 0 };
@@ -101,7 +117,20 @@ gdn_status gdn__call_unused(const gdn__shape *s, const gdn__call *c, gdn_text *e
         st = none_of(c, o.offsets, "the plan's offsets are GDN_OFFSETS_NONE", err);
     if (!st && o.slots && s->rule.state_addr != GDN_STATE_POOL) st = none_of(c, o.slots, "the plan's states are not GDN_STATE_POOL", err);
     if (!st && o.ckpt && !s->rule.ckpt_every) st = none_of(c, o.ckpt, "the plan's ckpt_every is 0", err);
+    if (!st && o.by_sequence && !gdn__by_sequence(&s->base)) st = none_of(c, o.by_sequence, "the plan is not GDN_VERIFY_BY_SEQUENCE", err);
     return st;
+}
+
+gdn_status gdn__call_by_sequence(const gdn__shape *s, const gdn__call *c, gdn_text *err) {
+    static const char *const why = "the plan is GDN_VERIFY_BY_SEQUENCE: the fold writes the states";
+    const char *const op = gdn__op_name(s->base.op);
+    if (s->base.op != GDN_OP_VERIFY || !gdn__by_sequence(&s->base)) return GDN_OK;
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t at = i ? (uint32_t)GDN_VERIFY_P_RECORD : (uint32_t)GDN_VERIFY_P_HI;
+        if (!c->ptr[at])
+            return gdn__fail(err, GDN_E_ARG, "%s: pointer '%s' is NULL, but the plan is GDN_VERIFY_BY_SEQUENCE", op, c->op->ptr[at].name);
+    }
+    return none_of(c, 1u << GDN_VERIFY_P_STATE_OUT | 1u << GDN_VERIFY_P_OUT_SLOTS, why, err);
 }
 
 gdn_status gdn__rule_needed(const gdn_rule_shape *s, bool has_cu, bool has_slots, bool has_ckpt, gdn_text *err) {

@@ -57,6 +57,11 @@ gdn_status gdn__shape_w4a4(gdn_w4a4_shape *s, gdn_text *err);
  * targets have a GPU's bytes. */
 float gdn__own_scale(uint32_t k_dim);
 
+/* What outlives a launch is found by the sequence's number. */
+static inline bool gdn__by_sequence(const gdn_shape *s) {
+    return (s->flags & GDN_VERIFY_BY_SEQUENCE) != 0;
+}
+
 /* ---- text and small checks: each failing one writes `<op>: <what>` and returns the status ---- */
 gdn_status gdn__fail(gdn_text *err, gdn_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 gdn_status gdn__check_stride(gdn_text *err, const char *op, const char *field, uint32_t *stride, uint64_t row);
@@ -161,6 +166,7 @@ typedef struct gdn__call {
     const gdn__op *op;
     uint64_t ptr[GDN__MAX_PTR];
     uint32_t u32[GDN__MAX_U32];
+    uint32_t n_u32;       /* how many of them were given */
     const char *bad_name; /* first pointer that is NULL or misaligned, ... */
     const char *bad_what; /* ... and which of the two */
 } gdn__call;
@@ -173,6 +179,8 @@ gdn_status gdn__call_required(const gdn__call *c, bool has_rows, gdn_text *err);
 gdn_status gdn__call_unused(const gdn__shape *s, const gdn__call *c, gdn_text *err);
 /* Pointers that only some shapes of the rule operations need. */
 gdn_status gdn__rule_needed(const gdn_rule_shape *s, bool has_cu, bool has_slots, bool has_ckpt, gdn_text *err);
+/* The same for what a plan by sequence needs. */
+gdn_status gdn__call_by_sequence(const gdn__shape *s, const gdn__call *c, gdn_text *err);
 /* The pointer, noting a misalignment; gdn__call_bound reports the first one. */
 void *gdn__call_ptr(gdn__call *c, uint32_t index, uint32_t align);
 gdn_status gdn__call_bound(const gdn__call *c, gdn_text *err);

@@ -67,12 +67,14 @@ uint32_t gdn__ba_tc_pick(bool requested, bool present, uint32_t m, uint32_t n, u
 
 uint32_t gdn__woa_pick(bool requested, bool present, const gdn_rule_shape *s, uint32_t rows, uint32_t batch) {
     if (!requested) return GDN_WOA_NOT_REQUESTED;
-    if (rows != GDN_WOA_ROWS) return GDN_WOA_ROWS_NOT_4;
+    const bool own_rows = s->offsets != GDN_OFFSETS_NONE; /* by sequence only */
+    if (!own_rows && rows != GDN_WOA_ROWS) return GDN_WOA_ROWS_NOT_4;
     if (s->state_type != GDN_F32) return GDN_WOA_STATE_TYPE;
     if (s->k_dim != 128 || s->v_dim != 128) return GDN_WOA_DIMS;
     if (!present) return GDN_WOA_KERNEL_ABSENT;
     if (s->stash_seqs == 0) return GDN_WOA_NO_STASH;
     if (batch > s->stash_seqs) return GDN_WOA_STASH_SMALL;
+    if (own_rows && (rows == 0 || rows > GDN_WOA_ROWS)) return GDN_WOA_ROWS_NOT_1_TO_4;
     return GDN_WOA_TAKEN;
 }
 

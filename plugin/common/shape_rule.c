@@ -32,20 +32,37 @@ static gdn_status check_state(gdn_rule_shape *s, const char *op, gdn_text *err) 
     if (s->state_addr != GDN_STATE_POOL && s->state_stride != one)
         return gdn__fail(err, GDN_E_ARG, "%s: state_stride is only for GDN_STATE_POOL", op);
     if (s->slab_entries == 0) s->slab_entries = GDN_SLAB_ENTRIES;
-    if (s->state_addr == GDN_STATE_TABLE && (s->base.op == GDN_OP_VERIFY || s->base.op == GDN_OP_FOLD) && s->slab_entries < s->max_batch)
-        return gdn__fail(err, GDN_E_ARG, "%s: slab_entries is %u, below max_batch, %u", op, s->slab_entries, s->max_batch);
+    const bool by_sequence = gdn__by_sequence(&s->base);
+    const uint32_t entries = by_sequence ? s->stash_seqs : s->max_batch;
+    if (s->state_addr == GDN_STATE_TABLE && (s->base.op == GDN_OP_VERIFY || s->base.op == GDN_OP_FOLD) && s->slab_entries < entries)
+        return gdn__fail(err, GDN_E_ARG, "%s: slab_entries is %u, below %s, %u", op, s->slab_entries,
+                         by_sequence ? "stash_seqs" : "max_batch", entries);
     return GDN_OK;
 }
 
 static gdn_status check_rows(gdn_rule_shape *s, const char *op, gdn_text *err) {
     const uint64_t stash = 4 * ((uint64_t)s->nv * s->v_dim + s->nv + (uint64_t)s->nk * s->k_dim);
-    const uint32_t need = s->max_rows > 1 ? s->max_rows - 1 : 0;
+    const bool by_sequence = gdn__by_sequence(&s->base);
+    const uint32_t need = by_sequence ? s->max_rows : s->max_rows > 1 ? s->max_rows - 1 : 0;
     if (s->hi_capacity == 0) s->hi_capacity = need;
-    if (s->hi_capacity < need) return gdn__fail(err, GDN_E_ARG, "%s: hi_capacity is %u, below max_rows - 1, %u", op, s->hi_capacity, need);
+    if (s->hi_capacity < need)
+        return gdn__fail(err, GDN_E_ARG, "%s: hi_capacity is %u, below max_rows%s, %u", op, s->hi_capacity, by_sequence ? "" : " - 1",
+                         need);
     if (s->stash_stride == 0) s->stash_stride = stash;
     if (s->stash_stride < stash)
         return gdn__fail(err, GDN_E_ARG, "%s: stash_stride is %llu, below %llu", op, (unsigned long long)s->stash_stride,
                          (unsigned long long)stash);
+    return GDN_OK;
+}
+
+/* The flag's own demands; what verify_woa lacks, a guard says. */
+static gdn_status check_by_sequence(const gdn_rule_shape *s, const char *op, gdn_text *err) {
+    if (!gdn__by_sequence(&s->base) || s->base.op == GDN_OP_VERIFY_WOA) return GDN_OK;
+    if (s->stash_seqs < s->max_batch)
+        return gdn__fail(err, GDN_E_ARG, "%s: stash_seqs is %u, below max_batch, %u: GDN_VERIFY_BY_SEQUENCE numbers the sequences", op,
+                         s->stash_seqs, s->max_batch);
+    if (s->offsets && s->base.op == GDN_OP_FOLD)
+        return gdn__fail(err, GDN_E_ARG, "%s: takes no offsets with GDN_VERIFY_BY_SEQUENCE, the record has the rows", op);
     return GDN_OK;
 }
 
@@ -68,9 +85,10 @@ gdn_status gdn__shape_rule(gdn_rule_shape *s, gdn_text *err) {
     if (prefill && (st = gdn__check_nonzero(err, op, "max_tokens", s->max_tokens))) return st;
     if (prefill && s->ckpt_every % GDN_CHUNK)
         return gdn__fail(err, GDN_E_ARG, "%s: ckpt_every is %u, not a multiple of %d", op, s->ckpt_every, GDN_CHUNK);
-    if (rows && (st = check_rows(s, op, err))) return st;
-    if (s->offsets && (s->base.op == GDN_OP_DECODE || s->base.op == GDN_OP_VERIFY_WOA))
-        return gdn__fail(err, GDN_E_ARG, "%s: takes no offsets", op);
+    if (rows && ((st = check_rows(s, op, err)) || (st = check_by_sequence(s, op, err)))) return st;
+    if (s->offsets && s->base.op == GDN_OP_DECODE) return gdn__fail(err, GDN_E_ARG, "%s: takes no offsets", op);
+    if (s->offsets && s->base.op == GDN_OP_VERIFY_WOA && !gdn__by_sequence(&s->base))
+        return gdn__fail(err, GDN_E_ARG, "%s: takes no offsets without GDN_VERIFY_BY_SEQUENCE", op);
     if (!isfinite(s->scale) || s->scale < 0) return gdn__fail(err, GDN_E_ARG, "%s: scale is not a finite number >= 0", op);
     if (s->scale == 0) s->scale = gdn__own_scale(s->k_dim);
     if (s->layers == 0) s->layers = 1;

@@ -197,6 +197,17 @@ static gdn_status run_w4a4(const gdn_plan *p, gdn__call *c, gdn_text *err) {
     return GDN_OK;
 }
 
+/* One word, or by sequence those of some. */
+static gdn_status clear_words(const gdn_plan *p, gdn__call *c, gdn_text *err) {
+    uint32_t *const word = gdn__call_ptr(c, GDN_FLAG_CLEAR_P_FLAG, 4);
+    const int32_t *const ids = gdn__call_ptr(c, GDN_FLAG_CLEAR_P_SEQ_IDS, 4);
+    const uint32_t n = gdn__by_sequence(&p->shape.base) ? c->u32[GDN_FLAG_CLEAR_U_COUNT] : 1;
+    const gdn_status st = gdn__call_bound(c, err);
+    for (uint32_t i = 0; !st && i < n; i++)
+        if (!ids || ids[i] >= 0) word[ids ? (uint32_t)ids[i] : i] = GDN_RECORD_NONE;
+    return st;
+}
+
 gdn_status cpu_run_layer(const gdn_plan *p, gdn__call *c, gdn_text *err) {
     switch (p->op->op) {
     case GDN_OP_GATES: return run_gates(p, c, err);
@@ -207,12 +218,7 @@ gdn_status cpu_run_layer(const gdn_plan *p, gdn__call *c, gdn_text *err) {
     case GDN_OP_STATE_ZERO: return run_state(p, c, err);
     case GDN_OP_W4A4_QUANT:
     case GDN_OP_W4A4_GEMV: return run_w4a4(p, c, err);
-    case GDN_OP_FLAG_CLEAR: {
-        uint32_t *flag = gdn__call_ptr(c, GDN_FLAG_CLEAR_P_FLAG, 4);
-        const gdn_status st = gdn__call_bound(c, err);
-        if (!st) *flag = 0;
-        return st;
-    }
+    case GDN_OP_FLAG_CLEAR: return clear_words(p, c, err);
     default: return gdn__fail(err, GDN_E_INTERNAL, "%s: no kernel is bound", gdn__op_name(p->op->op));
     }
 }

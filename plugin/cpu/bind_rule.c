@@ -3,7 +3,7 @@
 
 /* Where an operation has each pointer: its index + 1, 0 when it has none. */
 typedef struct rule_order {
-    uint8_t q, k, v, gate, beta, out, state, state_out, in_slots, out_slots, fresh, ckpt, cu, hi, stash, flag, na, batch, len;
+    uint8_t q, k, v, gate, beta, out, state, state_out, in_slots, out_slots, fresh, ckpt, cu, hi, stash, flag, na, ids, record, batch, len;
 } rule_order;
 
 #define P(op, name) GDN_##op##_P_##name + 1
@@ -17,9 +17,14 @@ static const rule_order *order_of(uint32_t op) {
     static const rule_order prefill = { ROWS(PREFILL), OUT_STATE(PREFILL), .ckpt = P(PREFILL, CKPT), .cu = P(PREFILL, CU_SEQLENS),
                                         .len = U(PREFILL, SEQ_LEN) };
     static const rule_order decode = { ROWS(DECODE), OUT_STATE(DECODE) };
-    static const rule_order verify = { ROWS(VERIFY), OUT_STATE(VERIFY), .cu = P(VERIFY, CU_ROWS), .hi = P(VERIFY, HI),
+    static const rule_order verify = { ROWS(VERIFY),          OUT_STATE(VERIFY),         .cu = P(VERIFY, CU_ROWS),
+                                       .hi = P(VERIFY, HI),   .ids = P(VERIFY, SEQ_IDS), .record = P(VERIFY, RECORD),
                                        .len = U(VERIFY, ROWS) };
-    static const rule_order woa = { ROWS(VERIFY_WOA), .stash = P(VERIFY_WOA, STASH), .flag = P(VERIFY_WOA, FLAG),
+    static const rule_order woa = { ROWS(VERIFY_WOA),
+                                    .stash = P(VERIFY_WOA, STASH),
+                                    .flag = P(VERIFY_WOA, FLAG),
+                                    .cu = P(VERIFY_WOA, CU_ROWS),
+                                    .ids = P(VERIFY_WOA, SEQ_IDS),
                                     .len = U(VERIFY_WOA, ROWS) };
     static const rule_order fold = { .state = P(FOLD, STATE),
                                      .in_slots = P(FOLD, IN_SLOTS),
@@ -29,6 +34,7 @@ static const rule_order *order_of(uint32_t op) {
                                      .stash = P(FOLD, STASH),
                                      .flag = P(FOLD, FLAG),
                                      .na = P(FOLD, NA),
+                                     .ids = P(FOLD, SEQ_IDS),
                                      .batch = U(FOLD, BATCH),
                                      .len = U(FOLD, K_ROWS) };
     switch (op) {
@@ -51,7 +57,7 @@ static uint32_t count_of(const gdn__call *c, uint8_t place) {
 static gdn_status check_needed(const gdn_rule_shape *s, const gdn_cpu_rule *r, gdn_text *err) {
     const gdn_status st = gdn__rule_needed(s, r->cu, r->in_slots, r->ckpt, err);
     if (st) return st;
-    if (s->base.op == GDN_OP_FOLD && *r->engaged && !r->stash)
+    if (s->base.op == GDN_OP_FOLD && r->engaged && *r->engaged && !r->stash)
         return gdn__fail(err, GDN_E_ARG, "fold: pointer 'stash' is NULL, but the flag is engaged");
     return GDN_OK;
 }
@@ -78,6 +84,8 @@ gdn_status cpu_bind_rule(const gdn_plan *p, gdn__call *c, gdn_cpu_rule *r, gdn_t
         .stash = at(c, o->stash, 4),
         .engaged = at(c, o->flag, 4),
         .na = at(c, o->na, 4),
+        .record = at(c, o->record, 4),
+        .ids = at(c, o->ids, 4),
         .cu = at(c, o->cu, cu_align),
         .state_stride = s->state_stride,
         .stash_stride = s->stash_stride,
@@ -105,6 +113,10 @@ gdn_status cpu_bind_rule(const gdn_plan *p, gdn__call *c, gdn_cpu_rule *r, gdn_t
     };
     gdn_status st = gdn__call_bound(c, err);
     if (st) return st;
+    if (gdn__by_sequence(&s->base) && !r->record) {
+        r->record = r->engaged;
+        r->engaged = NULL;
+    }
     if (!s->offsets) r->cu = NULL;
     if (s->state_addr != GDN_STATE_POOL)
         r->in_slots = r->out_slots = NULL;

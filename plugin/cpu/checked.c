@@ -1,6 +1,7 @@
 /* checked.c - values that live in memory: offsets and accepted counts are always looked at here, where that is cheap; slots,
  * output collisions and gate ranges when the plan is GDN_PLAN_CHECKED. Padding rows are skipped: whatever they hold is legal. */
 #include "cpu_plugin.h"
+#include "step.h"
 
 static int64_t offset_at(const void *cu, bool cu64, uint32_t i) {
     return cu64 ? ((const int64_t *)cu)[i] : ((const int32_t *)cu)[i];
@@ -77,6 +78,43 @@ static gdn_status check_collisions(const gdn_cpu_rule *c, const char *op, gdn_te
     return GDN_OK;
 }
 
+/* By sequence: numbers within stash, hi and record; checked plans also see one that is given twice. */
+static gdn_status check_ids(const gdn_cpu_rule *c, const gdn_rule_shape *s, const char *op, gdn_text *err) {
+    const bool pairs = (s->base.flags & GDN_PLAN_CHECKED) != 0;
+    for (uint32_t b = 0; c->ids && b < c->batch; b++) {
+        if (is_padding(c, b)) continue;
+        if (c->ids[b] < 0 || (uint32_t)c->ids[b] >= s->stash_seqs)
+            return gdn__fail(err, GDN_E_CHECKED, "%s: seq_ids[%u] is %d, expected 0 to stash_seqs - 1, %u", op, b, c->ids[b],
+                             s->stash_seqs - 1);
+        for (uint32_t i = 0; pairs && i < b; i++)
+            if (c->ids[i] == c->ids[b] && !is_padding(c, i))
+                return gdn__fail(err, GDN_E_CHECKED, "%s: sequences %u and %u have the same seq_ids, %d", op, i, b, c->ids[b]);
+    }
+    return GDN_OK;
+}
+
+/* What the record says must be something that a verify writes, and what it points to must be there. */
+static gdn_status check_record(const gdn_cpu_rule *c, const char *op, gdn_text *err) {
+    for (uint32_t b = 0; b < c->batch; b++) {
+        if (is_padding(c, b)) continue;
+        const uint32_t id = gdn__rule_id(c, b), word = c->record[id], rows = word & GDN_RECORD_ROWS;
+        const uint32_t kind = word & ~(uint32_t)GDN_RECORD_ROWS, most = kind == GDN_RECORD_DEFERRED ? GDN_WOA_ROWS : GDN_MAX_ROWS;
+        if (word == GDN_RECORD_NONE) continue;
+        if ((kind != GDN_RECORD_DEFERRED && kind != GDN_RECORD_KEPT) || rows > most)
+            return gdn__fail(err, GDN_E_CHECKED, "%s: the record of sequence %u is 0x%x, which no verify writes", op, id, word);
+        const uint32_t na = c->na[b] < rows ? c->na[b] : rows;
+        if (na == 0) continue;
+        if (kind == GDN_RECORD_DEFERRED && !c->stash)
+            return gdn__fail(err, GDN_E_ARG, "%s: pointer 'stash' is NULL, but sequence %u was deferred", op, id);
+        if (kind == GDN_RECORD_KEPT && (!c->hi || na > c->hi_capacity))
+            return gdn__fail(err, GDN_E_ARG, "%s: %s, but sequence %u accepted %u kept rows", op,
+                             c->hi ? "hi_capacity is below that" : "pointer 'hi_tables' is NULL", id, na);
+        if (kind == GDN_RECORD_KEPT && !gdn__step_hi(c, b, na - 1))
+            return gdn__fail(err, GDN_E_CHECKED, "%s: hi_tables has no state for sequence %u after row %u", op, id, na - 1);
+    }
+    return GDN_OK;
+}
+
 /* A plain verify has written the state of all its rows: fewer accepted ones need the states it kept. */
 static gdn_status check_kept(const gdn_cpu_rule *c, const char *op, gdn_text *err) {
     for (uint32_t b = 0; *c->engaged != 1 && b < c->batch; b++) {
@@ -99,7 +137,8 @@ gdn_status cpu_check_rule(const gdn_plan *p, const gdn_cpu_rule *c, gdn_text *er
         st = cpu_check_offsets(err, op, "cu_seqlens", c->cu, c->cu64, c->batch, s->max_tokens, s->max_tokens);
     if (c->cu && s->base.op != GDN_OP_PREFILL)
         st = cpu_check_offsets(err, op, "cu_rows", c->cu, c->cu64, c->batch, (uint64_t)c->batch * c->seq_len, c->seq_len);
-    if (!st && s->base.op == GDN_OP_FOLD) st = check_kept(c, op, err);
+    if (!st) st = check_ids(c, s, op, err);
+    if (!st && s->base.op == GDN_OP_FOLD) st = c->record ? check_record(c, op, err) : check_kept(c, op, err);
     if (st || !(s->base.flags & GDN_PLAN_CHECKED)) return st;
     if (is_pool(c) &&
         ((st = cpu_check_slots(err, op, "in_tab", c->in_slots, c->batch, s->num_slots)) ||

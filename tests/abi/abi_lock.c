@@ -314,6 +314,37 @@ LAST(gdn_target_info, 64, 1)
 _Static_assert(_Generic(&gdn_plugin_query, const gdn_plugin *(*)(uint32_t, uint32_t) : 1, default : 0),
                "gdn_plugin_query changed its type");
 
+/* ---- 0.2: nothing that was there grew ---- */
+#if GDN_ABI_MINOR >= 2
+LAST(gdn_text, 24, 2)
+LAST(gdn_shape, 16, 2)
+LAST(gdn_device, 40, 2)
+LAST(gdn_compile_job, 64, 2)
+LAST(gdn_dims, 32, 2)
+LAST(gdn_backend, 136, 2)
+LAST(gdn_lever, 24, 2)
+LAST(gdn_host, 48, 2)
+LAST(gdn_route, 80, 2)
+LAST(gdn_launch_args, 40, 2)
+LAST(gdn_counter, 24, 2)
+LAST(gdn_vtable, 80, 2)
+LAST(gdn_plugin, 72, 2)
+LAST(gdn_modules, 24, 2)
+LAST(gdn_rule_shape, 136, 2)
+LAST(gdn_flag_shape, 16, 2)
+LAST(gdn_conv_shape, 104, 2)
+LAST(gdn_gates_shape, 48, 2)
+LAST(gdn_ba_shape, 48, 2)
+LAST(gdn_norm_shape, 48, 2)
+LAST(gdn_state_shape, 64, 2)
+LAST(gdn_w4a4_shape, 32, 2)
+LAST(gdn_setting, 16, 2)
+LAST(gdn_options, 72, 2)
+LAST(gdn_info, 112, 2)
+LAST(gdn_lever_info, 64, 2)
+LAST(gdn_target_info, 64, 2)
+#endif
+
 #endif
 
 typedef int gdn_abi_lock_is_not_empty;

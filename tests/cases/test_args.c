@@ -226,10 +226,10 @@ static void every_count_above_its_maximum(void **state) {
     }
 }
 
-/* What a plan has no use for is refused by name, not ignored: offsets, slots and checkpoints. */
+/* What a plan has no use for is refused by name, not ignored: offsets, slots, checkpoints, and what is by sequence. */
 static void pointers_without_a_use(void **state) {
     (void)state;
-    static const char *const optional[] = { "cu_seqlens", "cu_rows", "in_tab", "out_tab", "ckpt" };
+    static const char *const optional[] = { "cu_seqlens", "cu_rows", "in_tab", "out_tab", "ckpt", "seq_ids", "record" };
     uint32_t seen = 0;
     for (uint32_t i = 0; i < N_OF(rows); i++) {
         const op_row *r = &rows[i];
@@ -264,7 +264,7 @@ static void pointers_without_a_use(void **state) {
                 seen++;
             }
     }
-    assert_int_equal(seen, 4 + 2 + 3 + 1 + 2 + 1 + 1); /* prefill, decode, verify, write-on-accept, fold, both convolutions */
+    assert_int_equal(seen, 4 + 2 + 5 + 3 + 3 + 1 + 1 + 1); /* prefill, decode, verify, write-on-accept, fold, clear, both convolutions */
 }
 
 /* B126: no sequences, rows or pairs, and not one pointer: done, and no launch is counted. */

@@ -77,6 +77,14 @@ static void decide_conv(const gdn_conv_shape *s, const uint32_t *u32, gpu_decisi
         gpu_take(d, fused ? GPU_E_CONV_FUSED : GPU_E_CONV1D, (uint32_t)grid, 1, GDN_CONV_BLOCK, 0);
 }
 
+static void decide_clear(const gdn_shape *s, const uint32_t *u32, gpu_decision *d) {
+    const uint32_t words = u32 ? up(u32[GDN_FLAG_CLEAR_U_COUNT], 32) : 1;
+    if (gdn__by_sequence(s))
+        gpu_take(d, GPU_E_FLAG_CLEAR_SEQ, words < 1024 ? words : 1024, 1, 32, 0);
+    else
+        gpu_take(d, GPU_E_FLAG_CLEAR, 1, 1, 32, 0);
+}
+
 void gpu_decide(const gpu_facts *f, const gdn__shape *s, const uint32_t *u32, gpu_decision *d) {
     const uint32_t op = s->base.op;
     *d = (gpu_decision) { .entry = GPU_ENTRIES, .guard = GDN__GUARDS, .tc_guard = GDN__BA_TC_NOT_REQUESTED };
@@ -112,7 +120,7 @@ void gpu_decide(const gpu_facts *f, const gdn__shape *s, const uint32_t *u32, gp
     case GDN_OP_VERIFY:
     case GDN_OP_VERIFY_WOA:
     case GDN_OP_FOLD: gpu_decide_step(f, &s->rule, u32, d); break;
-    case GDN_OP_FLAG_CLEAR: gpu_take(d, GPU_E_FLAG_CLEAR, 1, 1, 32, 0); break;
+    case GDN_OP_FLAG_CLEAR: decide_clear(&s->base, u32, d); break;
     case GDN_OP_W4A4_QUANT:
     case GDN_OP_W4A4_GEMV: gpu_decide_w4a4(f, &s->w4a4, u32, d); break;
     case GDN_OP_PREFILL: gpu_decide_prefill(f, &s->rule, u32, d); break;

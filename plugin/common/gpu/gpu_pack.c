@@ -139,7 +139,12 @@ gdn_status gpu_pack(const gdn_plan *p, gdn__call *c, uint32_t entry, gpu_args *a
     case GDN_OP_GATES: pack_gates(&p->shape.gates, c, a); break;
     case GDN_OP_CONV1D:
     case GDN_OP_CONV_FUSED: st = pack_conv(&p->shape.conv, c, a, err); break;
-    case GDN_OP_FLAG_CLEAR: ptr(a, c, GDN_FLAG_CLEAR_P_FLAG, 4); break;
+    case GDN_OP_FLAG_CLEAR:
+        ptr(a, c, GDN_FLAG_CLEAR_P_FLAG, 4);
+        if (!gdn__by_sequence(&p->shape.base)) break;
+        ptr(a, c, GDN_FLAG_CLEAR_P_SEQ_IDS, 4);
+        gpu_arg_u32(a, c->u32[GDN_FLAG_CLEAR_U_COUNT]);
+        break;
     case GDN_OP_NORM: pack_norm(&p->shape.norm, c, a); break;
     case GDN_OP_STATE_COPY:
     case GDN_OP_STATE_ZERO: pack_state(&p->shape.state, c, a); break;

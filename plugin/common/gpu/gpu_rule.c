@@ -80,6 +80,7 @@ gdn_status gpu_rule_check(const gdn_plan *p, gdn__call *c, const gpu_rule_order 
     const uint32_t state = s->state_addr == GDN_STATE_TABLE ? 8 : 4, cu = s->offsets == GDN_OFFSETS_I64 ? 8 : 4;
     gdn_status st;
     if ((st = gdn__call_required(c, has_rows, err)) || (st = gdn__call_unused(&p->shape, c, err)) ||
+        (st = gdn__call_by_sequence(&p->shape, c, err)) ||
         (st = gdn__rule_needed(s, given(c, o->cu) != 0, given(c, o->in_slots) != 0, given(c, o->ckpt) != 0, err)))
         return st;
     for (uint32_t i = 0; i < c->op->n_ptr; i++) {

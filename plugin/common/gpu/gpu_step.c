@@ -20,14 +20,17 @@ static uint32_t decode_entry(const gpu_facts *f, const gdn_rule_shape *s, uint32
     const uint32_t sm = f->sm_count ? f->sm_count : 132;
     return s->k_dim == 128 && blocks <= 15ull * sm && present(f, GPU_E_DECODE_SPLIT) ? GPU_E_DECODE_SPLIT : GPU_E_DECODE;
 }
-static uint32_t verify_entry(uint32_t rows) {
+/* By sequence: the one that keeps the state after the last row as well. */
+static uint32_t verify_entry(const gdn_rule_shape *s, uint32_t rows) {
+    if (gdn__by_sequence(&s->base)) return GPU_E_WYN;
     return rows == 2 ? GPU_E_WY2 : rows == 3 ? GPU_E_WY3 : rows == 4 ? GPU_E_WY4 : GPU_E_WYN;
 }
 
 static void decide_woa(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d) {
     const gdn__levers *lv = f->levers;
     const uint32_t rows = u32 ? u32[GDN_VERIFY_WOA_U_ROWS] : s->max_rows, batch = u32 ? u32[GDN_VERIFY_WOA_U_BATCH] : s->max_batch;
-    const uint32_t guard = gdn__woa_pick(lv->woa, present(f, GPU_E_WOA), s, rows, batch);
+    const uint32_t entry = gdn__by_sequence(&s->base) ? (uint32_t)GPU_E_WOA_SEQ : (uint32_t)GPU_E_WOA;
+    const uint32_t guard = gdn__woa_pick(lv->woa, present(f, entry), s, rows, batch);
     d->route.lever = "gdn_woa";
     d->route.lever_where = lv->woa_where;
     d->route.lever_source = lv->woa_source;
@@ -36,7 +39,7 @@ static void decide_woa(const gpu_facts *f, const gdn_rule_shape *s, const uint32
         gpu_refuse(d, gdn__woa_guard_text(guard));
         return;
     }
-    gpu_take(d, GPU_E_WOA, s->nv, batch, STEP_BLOCK, s->k_dim * s->v_dim * 4);
+    gpu_take(d, entry, s->nv, batch, STEP_BLOCK, entry == GPU_E_WOA ? s->k_dim * s->v_dim * 4 : 0);
 }
 
 void gpu_decide_step(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d) {
@@ -60,7 +63,8 @@ void gpu_decide_step(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t
             gpu_refuse(d, gdn__rule_guard_text(guard));
             return;
         }
-        const uint32_t entry = op == GDN_OP_DECODE ? decode_entry(f, s, batch) : op == GDN_OP_VERIFY ? verify_entry(rows) : GPU_E_FOLD;
+        const uint32_t fold = gdn__by_sequence(&s->base) ? (uint32_t)GPU_E_FOLD_SEQ : (uint32_t)GPU_E_FOLD;
+        const uint32_t entry = op == GDN_OP_DECODE ? decode_entry(f, s, batch) : op == GDN_OP_VERIFY ? verify_entry(s, rows) : fold;
         gpu_take(d, entry, entry == GPU_E_DECODE_SPLIT ? 4 * s->nv : s->nv, batch, STEP_BLOCK, 0);
     }
     if (d->status == GDN_OK && (batch > GRID_Y || s->nv > (1u << 28))) gpu_refuse(d, "more than 65535 sequences in a launch");
@@ -74,6 +78,11 @@ gdn_status gpu_bind_step(gdn_plan *p, gdn_text *err) {
     const uint32_t *const list = op == GDN_OP_DECODE ? decode : op == GDN_OP_VERIFY ? verify : op == GDN_OP_FOLD ? fold : woa;
     const uint32_t n = op == GDN_OP_DECODE ? 2 : op == GDN_OP_VERIFY ? 4 : 1;
     if (s->state_type != GDN_F32 || (op == GDN_OP_VERIFY_WOA && !p->ctx->levers.woa)) return GDN_OK; /* the decision says why */
+    if (gdn__by_sequence(&s->base) && op != GDN_OP_VERIFY) {
+        const uint32_t entry = op == GDN_OP_FOLD ? (uint32_t)GPU_E_FOLD_SEQ : (uint32_t)GPU_E_WOA_SEQ;
+        if (!gpu_has(p->present, entry)) return GDN_OK;
+        return gpu_form_entry(p->ctx, entry, gpu_step_form(s), gpu_entry_name(entry), &p->entry[entry], err);
+    }
     for (uint32_t i = 0; i < n; i++) {
         if (!gpu_has(p->present, list[i])) continue;
         /* A verify's plan needs the entries of its number of rows; with fewer rows
@@ -126,7 +135,7 @@ static const gpu_rule_order orders[] = {
                             .out_slots = -1,
                             .fresh = GDN_VERIFY_WOA_P_FRESH,
                             .ckpt = -1,
-                            .cu = -1,
+                            .cu = GDN_VERIFY_WOA_P_CU_ROWS,
                             .workspace = GDN_VERIFY_WOA_P_WORKSPACE,
                             .gate = GDN_VERIFY_WOA_P_GATE,
                             .beta = GDN_VERIFY_WOA_P_BETA,
@@ -208,8 +217,8 @@ static void verify_args(const step_call *k, uint32_t entry, gpu_args *a) {
     ext_args(k, a);
     gpu_arg_u64(a, k->io.cu);
     gpu_arg_u32(a, s->hi_capacity);
-    gpu_arg_u64(a, 0); /* seq_ids */
-    gpu_arg_u64(a, 0); /* record  */
+    gpu_arg_u64(a, k->c->ptr[GDN_VERIFY_P_SEQ_IDS]);
+    gpu_arg_u64(a, k->c->ptr[GDN_VERIFY_P_RECORD]);
 }
 
 static void woa_args(const step_call *k, gpu_args *a) {
@@ -222,6 +231,9 @@ static void woa_args(const step_call *k, gpu_args *a) {
     gpu_arg_list(a, ptrs, 8, sizes, 9);
     gpu_arg_u64(a, k->c->ptr[GDN_VERIFY_WOA_P_FLAG]);
     if (k->io.ext) ext_args(k, a);
+    if (!gdn__by_sequence(&s->base)) return;
+    gpu_arg_u64(a, k->io.cu);
+    gpu_arg_u64(a, k->c->ptr[GDN_VERIFY_WOA_P_SEQ_IDS]);
 }
 
 static void fold_args(const step_call *k, gpu_args *a) {
@@ -229,14 +241,16 @@ static void fold_args(const step_call *k, gpu_args *a) {
     const bool table = s->state_addr == GDN_STATE_TABLE;
     const uint64_t ptrs[] = { at(k, k->o->state), k->c->ptr[GDN_FOLD_P_STASH], k->c->ptr[GDN_FOLD_P_NA], k->c->ptr[GDN_FOLD_P_HI] };
     const uint32_t sizes[] = { k->rows, k->batch, s->nk, s->nv, s->k_dim, s->v_dim, (uint32_t)s->stash_stride };
+    const bool by_sequence = gdn__by_sequence(&s->base);
     gpu_arg_list(a, ptrs, 4, &s->slab_entries, 1);
     gpu_arg_u64(a, k->c->ptr[GDN_FOLD_P_FLAG]);
-    gpu_arg_list(a, NULL, 0, sizes, 7);
+    gpu_arg_list(a, NULL, 0, sizes + by_sequence, 7 - by_sequence);
     if (!k->io.ext) return;
     const uint32_t tail[] = { table, s->hi_capacity };
     ext_args(k, a);
-    gpu_arg_u64(a, k->io.cu);
+    if (!by_sequence) gpu_arg_u64(a, k->io.cu);
     gpu_arg_list(a, NULL, 0, tail, 2);
+    if (by_sequence) gpu_arg_u64(a, k->c->ptr[GDN_FOLD_P_SEQ_IDS]);
 }
 
 gdn_status gpu_launch_step(const gdn_plan *p, gdn__call *c, const gpu_decision *d, void *stream, gdn_text *err) {
@@ -254,7 +268,7 @@ gdn_status gpu_launch_step(const gdn_plan *p, gdn__call *c, const gpu_decision *
     /* The core's forms: decode and verify on states of one launch in place;
      * write-on-accept and fold on a table. */
     const bool table = s->state_addr == GDN_STATE_TABLE, deferred = op == GDN_OP_VERIFY_WOA || op == GDN_OP_FOLD;
-    k.io.ext = k.io.ext || s->offsets || table != deferred || s->state_addr == GDN_STATE_POOL;
+    k.io.ext = k.io.ext || s->offsets || table != deferred || s->state_addr == GDN_STATE_POOL || gdn__by_sequence(&s->base);
     gpu_args a = { .n = 0 };
     switch (op) {
     case GDN_OP_DECODE: decode_args(&k, &a); break;
@@ -262,5 +276,6 @@ gdn_status gpu_launch_step(const gdn_plan *p, gdn__call *c, const gpu_decision *
     case GDN_OP_VERIFY_WOA: woa_args(&k, &a); break;
     default: fold_args(&k, &a); break;
     }
-    return gpu_start(p, d->entry, k.io.ext, &d->dims, stream, &a, err);
+    const bool seq = d->entry == GPU_E_WOA_SEQ || d->entry == GPU_E_FOLD_SEQ; /* one form, with every argument */
+    return gpu_start(p, d->entry, k.io.ext && !seq, &d->dims, stream, &a, err);
 }

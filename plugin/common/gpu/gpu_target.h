@@ -44,8 +44,8 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
 #undef GPU_ENUM_
 
 /* X(ID, module, op, entry): the one place where an entry's name stands; handles are bound and routes and log lines are printed from
- * it. Entries of RULE modules also exist as `<entry>_ext`, but for the fast prefill's, which have every argument. op: the operation that
- * the counters give it to. */
+ * it. Entries of RULE modules also exist as `<entry>_ext`, but for the fast prefill's and the `_seq` ones, which have every argument.
+ * op: the operation that the counters give it to. */
 #define GPU_ENTRY_MAP(X)                                                            \
     X(BA_PARENT, SSM_PREPROCESS, BA_GATES, "dense_gemm_ba_gates_prefill")           \
     X(BA_GEMV, SSM_PREPROCESS, BA_GEMV, "dense_gemv_ba_gates")                      \
@@ -73,6 +73,9 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
     X(WOA, WY4_WOA, VERIFY_WOA, "gated_delta_rule_wy4_woa")                         \
     X(FOLD, WY4_WOA, FOLD, "gated_delta_rule_wy4_fold")                             \
     X(FLAG_CLEAR, WY4_WOA, FLAG_CLEAR, "gated_delta_rule_wy4_flag_clear")           \
+    X(WOA_SEQ, WY4_WOA, VERIFY_WOA, "gated_delta_rule_wy4_woa_seq")                 \
+    X(FOLD_SEQ, WY4_WOA, FOLD, "gated_delta_rule_wy4_fold_seq")                     \
+    X(FLAG_CLEAR_SEQ, WY4_WOA, FLAG_CLEAR, "gated_delta_rule_wy4_flag_clear_seq")   \
     X(W4A4_QUANT, W4A4_QUANT, W4A4_QUANT, "w4a4_quant_rows")                        \
     X(W4A4_QUANT_EXT, W4A4_QUANT, W4A4_QUANT, "w4a4_quant_rows_ext")                \
     X(W4A4_MX8, W4A4_MX, W4A4_GEMV, "w4a4_gemv_mx8")                                \

@@ -28,5 +28,8 @@ static const emu_driver::kernel step[] = {
     EMU_STEPS("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_woa),
     EMU_STEPS("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_fold),
     EMU_STEP("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_flag_clear),
+    EMU_STEP("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_woa_seq),
+    EMU_STEP("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_fold_seq),
+    EMU_STEP("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_flag_clear_seq),
 };
 EMU_MODULE(step);

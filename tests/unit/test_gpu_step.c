@@ -1,0 +1,166 @@
+/* test_gpu_step.c - decode, verify, write-on-accept and fold of the hopper and gb10 plugins on the mocked backend: entry, grid, and every
+ * argument in its place, for the forms by sequence. */
+#include "gpu_mock_shapes.h"
+#include "mock_backend.h"
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <string.h>
+
+enum { WORDS = GDN_VERIFY_BY_SEQUENCE };
+
+typedef struct bench {
+    mock m;
+    const gdn_plugin *id;
+    gdn_ctx *ctx;
+    char text[512];
+    gdn_text err;
+} bench;
+
+static void up(bench *b, const char *target) {
+    memset(b, 0, sizeof *b);
+    mock_init(&b->m, strcmp(target, "hopper") == 0 ? 90 : 121, 132);
+    mock_lever(&b->m, "gdn_woa", "1");
+    b->err = (gdn_text) { b->text, sizeof b->text, 0 };
+    b->id = mock_plugin(target);
+    assert_non_null(b->id);
+    if (b->id->ops->init(&b->m.host, 0, &b->ctx, &b->err)) fail_msg("init: %s", b->text);
+}
+static void down(bench *b) {
+    b->id->ops->fini(b->ctx);
+    assert_int_equal(mock_loaded(&b->m), 0);
+}
+
+static gdn_rule_shape rule(uint32_t op, uint32_t flags, uint32_t addr) {
+    gdn_rule_shape s = { .base = HEAD(gdn_rule_shape, op),
+                         .nk = 16,
+                         .nv = 48,
+                         .k_dim = 128,
+                         .v_dim = 128,
+                         .gate_form = GDN_GATE_LINEAR,
+                         .state_type = GDN_F32,
+                         .state_addr = addr,
+                         .max_batch = 8,
+                         .max_rows = op == GDN_OP_VERIFY_WOA ? 4 : 16,
+                         .slab_entries = 40,
+                         .stash_seqs = 30 };
+    s.base.flags = flags;
+    return s;
+}
+
+/* Plans and launches with pointers 0x1000*(i+1), those of `null` 0; entry and geometry are what explain says too. */
+static void run(bench *b, const gdn_shape *shape, uint32_t n_ptr, uint32_t null, const uint32_t *u32, uint32_t n_u32, uint32_t params,
+                const char *entry, uint32_t gx, uint32_t gy, uint32_t block) {
+    gdn_plan *plan = NULL;
+    uint64_t ptr[16];
+    for (uint32_t i = 0; i < 16; i++) ptr[i] = null >> i & 1 ? 0 : 0x1000u * (i + 1);
+    if (b->id->ops->plan(b->ctx, shape, NULL, &plan, &b->err)) fail_msg("plan: %s", b->text);
+    const uint32_t loads = b->m.loads, before = b->m.launches;
+    const gdn_launch_args args = { (uint32_t)sizeof args, n_ptr, n_u32, 0, (void *)0x77, ptr, u32 };
+    b->m.params = params;
+    if (b->id->ops->launch(plan, &args)) fail_msg("launch: %s", b->m.lines ? b->m.line[b->m.lines - 1] : "");
+    assert_int_equal(b->m.launches, before + 1);
+    assert_int_equal(b->m.loads, loads);
+    assert_string_equal(b->m.last.function->entry, entry);
+    assert_int_equal(b->m.last.dims.grid[0], gx);
+    assert_int_equal(b->m.last.dims.grid[1], gy);
+    assert_int_equal(b->m.last.dims.block[0], block);
+    gdn_route r = { .struct_size = (uint32_t)sizeof r };
+    assert_int_equal(b->id->ops->explain(plan, n_u32, u32, &r), GDN_OK);
+    assert_true(strncmp(entry, r.entry, strlen(r.entry)) == 0);
+    assert_int_equal(r.grid[0], gx);
+    b->id->ops->destroy(plan);
+}
+static void params_are(const bench *b, const uint64_t *want, const char *widths) {
+    for (uint32_t i = 0; widths[i]; i++) {
+        const uint64_t got = widths[i] == '8' ? b->m.last.param[i] : (uint32_t)b->m.last.param[i];
+        if (got != want[i])
+            fail_msg("%s: argument %u is 0x%llx, expected 0x%llx", b->m.last.function->entry, i, (unsigned long long)got,
+                     (unsigned long long)want[i]);
+    }
+}
+
+enum { STATE = 48 * 128 * 128, STASH = 4 * (48 * 128 + 48 + 16 * 128) };
+
+static void verify_by_sequence(void **state) {
+    (void)state;
+    static const char *const targets[] = { "hopper", "gb10" };
+    const uint32_t u32[] = { 4, 5 };
+    for (uint32_t i = 0; i < 2; i++) {
+        bench b;
+        up(&b, targets[i]);
+        gdn_rule_shape s = rule(GDN_OP_VERIFY, WORDS, GDN_STATE_POOL);
+        s.offsets = GDN_OFFSETS_I32;
+        const uint32_t null = 1u << GDN_VERIFY_P_STATE_OUT | 1u << GDN_VERIFY_P_OUT_SLOTS;
+        /* whatever the number of rows: the entry that keeps the last state as well */
+        run(&b, &s.base, GDN_VERIFY_N_PTR, null, u32, 2, 31, "gated_delta_rule_wyn_ext", 48, 5, 128);
+        params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000, 0x7000, 0x8000, 40,     4, 5,
+                                            16,     48,     128,    128,    2048,   6144,   96,     0,      0,      0, 0xd000,
+                                            0,      0xb000, 0xb000, STATE,  0x1000, 0x9000, 16,     0xf000, 0x10000 },
+                   "8888888844444444444888488888488");
+        s.state_addr = GDN_STATE_TABLE;
+        run(&b, &s.base, GDN_VERIFY_N_PTR, null | 1u << GDN_VERIFY_P_IN_SLOTS, u32, 2, 31, "gated_delta_rule_wyn_ext", 48, 5, 128);
+        params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000, 0x7000, 0x8000, 40,     4,      5,
+                                            16,     48,     128,    128,    2048,   6144,   96,     1,      0x1000, 0x1000, 0xd000,
+                                            0,      0,      0,      0,      0x1000, 0x9000, 16,     0xf000, 0x10000 },
+                   "8888888844444444444888488888488");
+        down(&b);
+    }
+}
+
+static void write_on_accept_by_sequence(void **state) {
+    (void)state;
+    bench b;
+    up(&b, "hopper");
+    const uint32_t u32[] = { 3, 5 };
+    gdn_rule_shape s = rule(GDN_OP_VERIFY_WOA, WORDS, GDN_STATE_POOL);
+    s.offsets = GDN_OFFSETS_I32;
+    run(&b, &s.base, GDN_VERIFY_WOA_N_PTR, 0, u32, 2, 28, "gated_delta_rule_wy4_woa_seq", 48, 5, 128);
+    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000, 0x7000, 0x8000, 5, 16,
+                                        48,     128,    128,    2048,   6144,   96,     STASH,  0x9000, 0, 0,
+                                        0xb000, 0,      0xa000, 0xa000, STATE,  0x1000, 0xd000, 0xe000 },
+               "8888888844444444488884888888");
+    down(&b);
+}
+
+static void fold_by_sequence(void **state) {
+    (void)state;
+    bench b;
+    up(&b, "gb10");
+    const uint32_t u32[] = { 16, 5 };
+    const gdn_rule_shape s = rule(GDN_OP_FOLD, WORDS, GDN_STATE_TABLE);
+    const uint32_t null = 1u << GDN_FOLD_P_IN_SLOTS | 1u << GDN_FOLD_P_CU_ROWS;
+    run(&b, &s.base, GDN_FOLD_N_PTR, null, u32, 2, 23, "gated_delta_rule_wy4_fold_seq", 48, 5, 128);
+    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 40, 0x5000, 5, 16,     48, 128, 128,   STASH,
+                                        0x1000, 0x1000, 0x7000, 0,      0,  0,      0, 0x1000, 1,  16,  0x9000 },
+               "88884844444488848888448");
+    down(&b);
+}
+
+static void clear_by_sequence(void **state) {
+    (void)state;
+    bench b;
+    up(&b, "hopper");
+    const uint32_t some[] = { 100 }, many[] = { 1u << 20 };
+    gdn_flag_shape s = { HEAD(gdn_flag_shape, GDN_OP_FLAG_CLEAR) };
+    run(&b, &s.base, 1, 0, NULL, 0, 1, "gated_delta_rule_wy4_flag_clear", 1, 1, 32);
+    s.base.flags = WORDS;
+    run(&b, &s.base, 2, 0, some, 1, 3, "gated_delta_rule_wy4_flag_clear_seq", 4, 1, 32);
+    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 100 }, "884");
+    run(&b, &s.base, 2, 2, many, 1, 3, "gated_delta_rule_wy4_flag_clear_seq", 1024, 1, 32);
+    params_are(&b, (const uint64_t[]) { 0x1000, 0, 1u << 20 }, "884");
+    down(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(verify_by_sequence),
+        cmocka_unit_test(write_on_accept_by_sequence),
+        cmocka_unit_test(fold_by_sequence),
+        cmocka_unit_test(clear_by_sequence),
+    };
+    return cmocka_run_group_tests_name("gpu_step", tests, NULL, NULL) != 0;
+}
