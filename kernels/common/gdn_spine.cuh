@@ -20,13 +20,12 @@ struct gdn_spine {
     const int32_t *cu;
 };
 
-enum { GDN_D = 128, GDN_SPINE_TILE = GDN_CHUNK_TOKENS * GDN_D, GDN_SPINE_WIDE = 6 };
+enum { GDN_D = 128, GDN_SPINE_TILE = GDN_CHUNK_TOKENS * GDN_D };
 
 /* What one chunk needs in shared memory. */
 struct gdn_spine_stage {
     gdn_bf16 *W, *K, *U; /* linear tiles; rows past the last valid one are zero */
     float *decay;        /* 64: exp(gc_last - gc_i); one more: exp(gc_last)     */
-    float *wide;         /* W as f32 (WIDE) */
 };
 
 /* One thread's part of a column. */
@@ -48,20 +47,8 @@ template <uint32_t SPLIT> GDN_DEVICE void gdn_column_store(const float (&S)[GDN_
         state[gdn_state_at(gdn_column<SPLIT>::row(j), gdn_column<SPLIT>::column(), GDN_D, GDN_D)] = S[j];
 }
 
-/* Eight k of row i of W, the thread's m-th piece. A bf16 pair costs two instructions to widen, an f32 twice the shared memory's width
- * to read: six pieces of eight as f32 keep both busy. */
-template <bool WIDE> GDN_DEVICE void gdn_spine_w(float (&x)[8], const gdn_spine_stage &st, uint32_t i, uint32_t m, uint32_t piece) {
-    if (WIDE && m < GDN_SPINE_WIDE) {
-        const float *const at = st.wide + i * GDN_D + piece * 8;
-        const float4 lo = gdn_ld16f(at), hi = gdn_ld16f(at + 4);
-        x[0] = lo.x, x[1] = lo.y, x[2] = lo.z, x[3] = lo.w, x[4] = hi.x, x[5] = hi.y, x[6] = hi.z, x[7] = hi.w;
-    } else {
-        gdn_unpack8(x, gdn_ld16(st.W + gdn_tile_at<false>(i, piece)));
-    }
-}
-
 /* TOKENS tokens of a chunk from row i on: their dots with S side by side, then their terms into `next`. */
-template <uint32_t SPLIT, uint32_t TOKENS, bool WIDE>
+template <uint32_t SPLIT, uint32_t TOKENS>
 GDN_DEVICE void gdn_spine_tokens(const gdn_spine_stage &st, uint32_t i, const float (&S)[GDN_D / SPLIT], float (&next)[GDN_D / SPLIT],
                                  gdn_bf16 *uc_out) {
     const uint32_t v = gdn_column<SPLIT>::column();
@@ -69,7 +56,7 @@ GDN_DEVICE void gdn_spine_tokens(const gdn_spine_stage &st, uint32_t i, const fl
     GDN_UNROLL
     for (uint32_t m = 0; m < gdn_column<SPLIT>::PIECES; m++) GDN_UNROLL
     for (uint32_t t = 0; t < TOKENS; t++) {
-        gdn_spine_w<WIDE>(x, st, i + t, m, gdn_column<SPLIT>::piece(m));
+        gdn_unpack8(x, gdn_ld16(st.W + gdn_tile_at<false>(i + t, gdn_column<SPLIT>::piece(m))));
         GDN_UNROLL
         for (uint32_t e = 0; e < 8; e++) dot[t] = dot[t] + x[e] * S[8 * m + e];
     }
@@ -91,17 +78,7 @@ GDN_DEVICE void gdn_spine_tokens(const gdn_spine_stage &st, uint32_t i, const fl
     }
 }
 
-/* W as f32, once for all the columns that read it. */
-GDN_DEVICE void gdn_spine_widen(const gdn_spine_stage &st) {
-    for (uint32_t at = threadIdx.x * 8; at < GDN_SPINE_TILE; at += blockDim.x * 8) {
-        float x[8];
-        gdn_unpack8(x, gdn_ld16(st.W + at));
-        gdn_st16f(st.wide + at, float4 { x[0], x[1], x[2], x[3] });
-        gdn_st16f(st.wide + at + 4, float4 { x[4], x[5], x[6], x[7] });
-    }
-}
-
-template <uint32_t SPLIT, uint32_t TOKENS, bool WIDE>
+template <uint32_t SPLIT, uint32_t TOKENS>
 GDN_DEVICE void gdn_spine_chunk(const gdn_spine_stage &st, uint32_t rows, float (&S)[GDN_D / SPLIT], gdn_bf16 *S_out, gdn_bf16 *uc_out) {
     float next[GDN_D / SPLIT];
     GDN_UNROLL
@@ -111,10 +88,10 @@ GDN_DEVICE void gdn_spine_chunk(const gdn_spine_stage &st, uint32_t rows, float 
     }
     uint32_t i = 0;
     GDN_NO_UNROLL
-    for (; i + TOKENS <= rows; i += TOKENS) gdn_spine_tokens<SPLIT, TOKENS, WIDE>(st, i, S, next, uc_out);
+    for (; i + TOKENS <= rows; i += TOKENS) gdn_spine_tokens<SPLIT, TOKENS>(st, i, S, next, uc_out);
     if (TOKENS > 1) {
         GDN_NO_UNROLL
-        for (; i < rows; i++) gdn_spine_tokens<SPLIT, 1, WIDE>(st, i, S, next, uc_out);
+        for (; i < rows; i++) gdn_spine_tokens<SPLIT, 1>(st, i, S, next, uc_out);
     }
     GDN_UNROLL
     for (uint32_t j = 0; j < GDN_D / SPLIT; j++) S[j] = next[j];
@@ -174,12 +151,9 @@ GDN_DEVICE void gdn_spine_checkpoint(const gdn_rule_ext &x, const gdn_sequence &
     gdn_column_store<SPLIT>(S, x.ckpt + ((ckpt0 + tokens / x.ckpt_every - 1) * nv + head) * GDN_D * GDN_D);
 }
 
-/* WIDE: W is widened to f32 once for all columns, in static shared memory that only Hopper has beside the tiles.
- * BUFFERS 1: a chunk's tiles are loaded when the chunk before is done. 2: while it is computed. */
-template <uint32_t SPLIT, uint32_t BUFFERS, uint32_t TOKENS, bool WIDE>
-GDN_DEVICE void gdn_scalar_spine(const gdn_spine &a, const gdn_rule_ext &x) {
+/* BUFFERS 1: a chunk's tiles are loaded when the chunk before is done. 2: while it is computed. */
+template <uint32_t SPLIT, uint32_t BUFFERS, uint32_t TOKENS> GDN_DEVICE void gdn_scalar_spine(const gdn_spine &a, const gdn_rule_ext &x) {
     GDN_DYN_SMEM(gdn_bf16, smem);
-    __shared__ __align__(16) float wide[WIDE ? GDN_SPINE_TILE : 4];
     float *const floats = reinterpret_cast<float *>(smem + BUFFERS * 3 * GDN_SPINE_TILE);
     const uint32_t head = blockIdx.x, b = blockIdx.y;
     const gdn_state_ptrs h = gdn_states_of(x, a.h_state, a.is_table, b, head, a.nv, GDN_D, GDN_D);
@@ -190,7 +164,7 @@ GDN_DEVICE void gdn_scalar_spine(const gdn_spine &a, const gdn_rule_ext &x) {
     if (s.begin == s.end && h.in == h.out && !fresh) return;
     auto stage = [&](uint32_t n) {
         gdn_bf16 *const tiles = smem + n * 3 * GDN_SPINE_TILE;
-        return gdn_spine_stage { tiles, tiles + GDN_SPINE_TILE, tiles + 2 * GDN_SPINE_TILE, floats + n * (GDN_CHUNK_TOKENS + 1), wide };
+        return gdn_spine_stage { tiles, tiles + GDN_SPINE_TILE, tiles + 2 * GDN_SPINE_TILE, floats + n * (GDN_CHUNK_TOKENS + 1) };
     };
     auto stage_gc = [&](uint32_t n) { return floats + BUFFERS * (GDN_CHUNK_TOKENS + 1) + n * GDN_CHUNK_TOKENS; };
 
@@ -206,7 +180,6 @@ GDN_DEVICE void gdn_scalar_spine(const gdn_spine &a, const gdn_rule_ext &x) {
             gdn_sync_block(); /* this stage has arrived, and the other one is no longer read */
             if (c + 1 < s.end) gdn_spine_fetch(stage(1 - n), stage_gc(1 - n), gdn_spine_at(a, s, c + 1, head), a.qk_stride);
             gdn_spine_decays(st.decay, stage_gc(n), p.rows);
-            if (WIDE) gdn_spine_widen(st);
         } else {
             gdn_sync_block();
             gdn_tile_load<false>(st.W, p.W, GDN_D, p.rows, GDN_CHUNK_TOKENS);
@@ -215,7 +188,7 @@ GDN_DEVICE void gdn_scalar_spine(const gdn_spine &a, const gdn_rule_ext &x) {
             gdn_spine_decays(st.decay, p.gc, p.rows);
         }
         gdn_sync_block();
-        gdn_spine_chunk<SPLIT, TOKENS, WIDE>(st, p.rows, S, p.S_out, p.uc_out);
+        gdn_spine_chunk<SPLIT, TOKENS>(st, p.rows, S, p.S_out, p.uc_out);
         gdn_spine_checkpoint<SPLIT>(x, s, c, ckpt0, head, a.nv, S);
     }
     gdn_column_store<SPLIT>(S, h.out);

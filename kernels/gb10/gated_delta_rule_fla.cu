@@ -7,8 +7,8 @@
  *   gated_delta_rule_recompute_wu                 grid (num_chunks, nv, batch)  block 256  smem 33024
  *   gated_delta_rule_chunk_delta_h_vfused         grid (nv, batch)              block 256  smem 49412
  *   gated_delta_rule_chunk_delta_h_vtile          grid (nv, batch)              block 512  smem 49412
- *   gated_delta_rule_chunk_delta_h_pipe           grid (nv, batch)              block 256  smem 99336   vfused's bytes
- *   gated_delta_rule_chunk_fwd_o                  grid (num_chunks, nv, batch)  block 512  smem 98816
+ *   gated_delta_rule_chunk_delta_h_pipe           grid (nv, batch)              block 256  smem 99336   vfused's bytes; on Hopper 49152
+ * static beside it gated_delta_rule_chunk_fwd_o                  grid (num_chunks, nv, batch)  block 512  smem 98816
  *   gated_delta_rule_chunk_fwd_o_mma8             the same                                              fwd_o's bytes
  *
  * gate rows hold nv values gb_stride apart, beta is a pointer of its own with the same stride. cu_chunks is not read. Each entry has
@@ -16,7 +16,7 @@
 #include "gdn_device.cuh"
 #include "gdn_fwd_o.cuh"
 #include "gdn_recompute_wu.cuh"
-#include "gdn_spine.cuh"
+#include "gdn_spine_tile.cuh"
 
 /* ---- W, U, gc ---- */
 #define WU_                                                                                                                                \
@@ -51,26 +51,34 @@ GDN_KERNEL(GDN_WU_BLOCK, 2) gated_delta_rule_recompute_wu_ext(WU_, GDN_PREFILL_E
     }
 #define UNUSED_SPINE_ (void)batch, (void)kd, (void)vd, (void)gb_stride, (void)cu_chunks
 
-/* split, buffers, tokens side by side, W widened once for all */
-#ifndef GDN_PIPE_WIDE
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
-#define GDN_PIPE_WIDE true
+/* Hopper has the shared memory for pipe as two matrix products in registers; elsewhere it takes four tokens side by side. The emulator
+ * runs Hopper's. */
+#ifndef GDN_PIPE_PATCH
+#if defined(GDN_EMU) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000)
+#define GDN_PIPE_PATCH true
 #else
-#define GDN_PIPE_WIDE false
+#define GDN_PIPE_PATCH false
 #endif
 #endif
-#define SPINE_ENTRIES_(name, split, buffers, tokens, wide)                                                 \
+template <uint32_t SPLIT, uint32_t BUFFERS, uint32_t TOKENS> GDN_DEVICE void spine(const gdn_spine &a, const gdn_rule_ext &x) {
+    if constexpr (BUFFERS == 2 && GDN_PIPE_PATCH)
+        gdn_patch_spine(a, x);
+    else
+        gdn_scalar_spine<SPLIT, BUFFERS, TOKENS>(a, x);
+}
+/* split, buffers, tokens side by side */
+#define SPINE_ENTRIES_(name, split, buffers, tokens)                                                       \
     GDN_KERNEL(128 * split, 1) gated_delta_rule_chunk_delta_h_##name(SPINE_) {                             \
         UNUSED_SPINE_;                                                                                     \
-        gdn_scalar_spine<split, buffers, tokens, wide>(SPINE_VALUES_, gdn_rule_ext {});                    \
+        spine<split, buffers, tokens>(SPINE_VALUES_, gdn_rule_ext {});                                     \
     }                                                                                                      \
     GDN_KERNEL(128 * split, 1) gated_delta_rule_chunk_delta_h_##name##_ext(SPINE_, GDN_PREFILL_EXT_ARGS) { \
         UNUSED_SPINE_;                                                                                     \
-        gdn_scalar_spine<split, buffers, tokens, wide>(SPINE_VALUES_, GDN_PREFILL_EXT);                    \
+        spine<split, buffers, tokens>(SPINE_VALUES_, GDN_PREFILL_EXT);                                     \
     }
-SPINE_ENTRIES_(vfused, 2, 1, 1, false)
-SPINE_ENTRIES_(vtile, 4, 1, 1, false)
-SPINE_ENTRIES_(pipe, 2, 2, 4, GDN_PIPE_WIDE)
+SPINE_ENTRIES_(vfused, 2, 1, 1)
+SPINE_ENTRIES_(vtile, 4, 1, 1)
+SPINE_ENTRIES_(pipe, 2, 2, 4)
 
 /* ---- the output ---- */
 #define FWD_O_                                                                                                                       \

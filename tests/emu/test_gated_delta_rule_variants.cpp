@@ -1,7 +1,5 @@
 /* test_gated_delta_rule_variants.cpp - gated_delta_rule_fla.cu with all three of its variants at once: V-major states, the tiled head map,
- * log gates. The pipelined spine as it is
- * for Hopper. Each is a change that the f64 reference makes for itself, so that any one of them ignored fails. */
-#define GDN_PIPE_WIDE true
+ * log gates. Each is a change that the f64 reference makes for itself, so that any one of them ignored fails. */
 #define GDN_STATE_VK
 #define GDN_HEADS_TILED
 #define GDN_GATE_LOG
