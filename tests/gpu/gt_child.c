@@ -59,16 +59,32 @@ static bool plan_all(gdn *g, gdn_hplan *plan[GT_ANY + 1]) {
     return true;
 }
 
-/* GPU_TEST_CORES=n: this program gets n of the machine's cores. */
+/* The lowest hardware thread of the core that this one is part of; itself where that cannot be read. */
+static int first_of_core(int cpu) {
+    char path[96];
+    int first = cpu;
+    (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    FILE *f = fopen(path, "r");
+    if (f && fscanf(f, "%d", &first) != 1) first = cpu;
+    if (f) (void)fclose(f);
+    return first;
+}
+
+/* GPU_TEST_CORES=n: this program gets n of the machine's cores, one hardware thread of each. */
 static void choose_cores(void) {
     const char *text = getenv("GPU_TEST_CORES");
     const long want = text ? strtol(text, NULL, 10) : 0;
-    cpu_set_t some, all;
+    cpu_set_t some, taken, all;
     long n = 0;
     if (want <= 0 || sched_getaffinity(0, sizeof all, &all) != 0) return;
     CPU_ZERO(&some);
-    for (size_t i = 0; i < CPU_SETSIZE && n < want; i++)
-        if (CPU_ISSET(i, &all)) CPU_SET(i, &some), n++;
+    CPU_ZERO(&taken);
+    for (int i = 0; i < CPU_SETSIZE && n < want; i++) {
+        if (!CPU_ISSET(i, &all) || CPU_ISSET(first_of_core(i), &taken)) continue;
+        CPU_SET(first_of_core(i), &taken);
+        CPU_SET(i, &some);
+        n++;
+    }
     if (sched_setaffinity(0, sizeof some, &some) != 0) printf("reason %ld cores could not be chosen\n", want);
 }
 
