@@ -25,7 +25,8 @@
     X(STATE_COPY, 13, "state_copy") \
     X(STATE_ZERO, 14, "state_zero") \
     X(W4A4_QUANT, 15, "w4a4_quant") \
-    X(W4A4_GEMV, 16, "w4a4")
+    X(W4A4_GEMV, 16, "w4a4")        \
+    X(DECODE_STEP, 17, "decode_step")
 #define GDN_OP_ENUM_(NAME, number, name) GDN_OP_##NAME = (number),
 enum { GDN_OP_MAP(GDN_OP_ENUM_) GDN_OP_COUNT_ };
 #undef GDN_OP_ENUM_

@@ -30,6 +30,7 @@
 #include "gdn_op_norm.h"
 #include "gdn_op_rule.h"
 #include "gdn_op_state.h"
+#include "gdn_op_step.h"
 #include "gdn_op_w4a4.h"
 #include "gdn_plugin.h"
 

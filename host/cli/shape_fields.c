@@ -14,6 +14,7 @@ static const cli_word layouts[] = { { "k_major", GDN_STATE_K_MAJOR }, { "v_major
 static const cli_word addresses[] = {
     { "contiguous", GDN_STATE_CONTIGUOUS }, { "pool", GDN_STATE_POOL }, { "table", GDN_STATE_TABLE }, { 0 }
 };
+static const cli_word step_gates[] = { { "raw", GDN_STEP_GATES_RAW }, { "made", GDN_STEP_GATES_MADE }, { 0 } };
 static const cli_word norm_acts[] = { { "silu", GDN_NORM_SILU }, { "sigmoid", GDN_NORM_SIGMOID }, { 0 } };
 #define plain NULL /* a number and nothing else */
 
@@ -106,6 +107,32 @@ static const cli_word norm_acts[] = { { "silu", GDN_NORM_SILU }, { "sigmoid", GD
     X(T, max_m, CLI_U32, plain) \
     X(T, a_stride, CLI_U32, plain)
 
+#define STEP_FIELDS(X, T)                  \
+    X(T, nk, CLI_U32, plain)               \
+    X(T, nv, CLI_U32, plain)               \
+    X(T, k_dim, CLI_U32, plain)            \
+    X(T, v_dim, CLI_U32, plain)            \
+    X(T, width, CLI_U32, plain)            \
+    X(T, state_len, CLI_U32, plain)        \
+    X(T, x_stride, CLI_U32, plain)         \
+    X(T, z_stride, CLI_U32, plain)         \
+    X(T, weight_type, CLI_U32, types)      \
+    X(T, gates, CLI_U32, step_gates)       \
+    X(T, a_stride, CLI_U32, plain)         \
+    X(T, b_stride, CLI_U32, plain)         \
+    X(T, vheads_per_group, CLI_U32, plain) \
+    X(T, param_type, CLI_U32, types)       \
+    X(T, head_map, CLI_U32, head_maps)     \
+    X(T, state_type, CLI_U32, types)       \
+    X(T, norm_act, CLI_U32, norm_acts)     \
+    X(T, norm_weight_type, CLI_U32, types) \
+    X(T, eps, CLI_F32, plain)              \
+    X(T, scale, CLI_F32, plain)            \
+    X(T, max_batch, CLI_U32, plain)        \
+    X(T, conv_slot_stride, CLI_U64, plain) \
+    X(T, state_stride, CLI_U64, plain)     \
+    X(T, num_slots, CLI_U64, plain)
+
 /* The kind is checked against the member's own type. */
 #define TYPE_OK(T, field, kind) \
     _Generic(((T *)0)->field, uint32_t : (kind) == CLI_U32, uint64_t : (kind) == CLI_U64, float : (kind) == CLI_F32)
@@ -120,6 +147,7 @@ BA_FIELDS(CHECK, gdn_ba_shape)
 NORM_FIELDS(CHECK, gdn_norm_shape)
 STATE_FIELDS(CHECK, gdn_state_shape)
 W4A4_FIELDS(CHECK, gdn_w4a4_shape)
+STEP_FIELDS(CHECK, gdn_step_shape)
 
 static const cli_field rule_fields[] = { BASE_FIELDS(BASE_ROW, gdn_rule_shape) RULE_FIELDS(ROW, gdn_rule_shape) };
 static const cli_field conv_fields[] = { BASE_FIELDS(BASE_ROW, gdn_conv_shape) CONV_FIELDS(ROW, gdn_conv_shape) };
@@ -129,6 +157,7 @@ static const cli_field norm_fields[] = { BASE_FIELDS(BASE_ROW, gdn_norm_shape) N
 static const cli_field flag_fields[] = { BASE_FIELDS(BASE_ROW, gdn_flag_shape) };
 static const cli_field state_fields[] = { BASE_FIELDS(BASE_ROW, gdn_state_shape) STATE_FIELDS(ROW, gdn_state_shape) };
 static const cli_field w4a4_fields[] = { BASE_FIELDS(BASE_ROW, gdn_w4a4_shape) W4A4_FIELDS(ROW, gdn_w4a4_shape) };
+static const cli_field step_fields[] = { BASE_FIELDS(BASE_ROW, gdn_step_shape) STEP_FIELDS(ROW, gdn_step_shape) };
 
 /* The counts of each operation, by the names in abi/; the NULL is for operations without any. */
 #define NAME(ID, name, need) name,
@@ -149,7 +178,8 @@ static const cli_field w4a4_fields[] = { BASE_FIELDS(BASE_ROW, gdn_w4a4_shape) W
     X(STATE_COPY, state, GDN_STATE_COPY_U32S) \
     X(STATE_ZERO, state, GDN_STATE_ZERO_U32S) \
     X(W4A4_QUANT, w4a4, GDN_W4A4_QUANT_U32S)  \
-    X(W4A4_GEMV, w4a4, GDN_W4A4_GEMV_U32S)
+    X(W4A4_GEMV, w4a4, GDN_W4A4_GEMV_U32S)    \
+    X(DECODE_STEP, step, GDN_DECODE_STEP_U32S)
 #define NAMES(OP, shape, U32S) static const char *const OP##_counts[] = { U32S(NAME) NULL };
 COUNTED(NAMES)
 

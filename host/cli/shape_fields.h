@@ -39,6 +39,7 @@ typedef union cli_any_shape {
     gdn_flag_shape flag;
     gdn_state_shape state;
     gdn_w4a4_shape w4a4;
+    gdn_step_shape step;
 } cli_any_shape;
 
 const cli_shape *cli_shape_of(uint32_t op); /* NULL: no such operation */

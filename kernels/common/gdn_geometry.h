@@ -11,6 +11,7 @@
  * BA gates on tensor cores: a row block of GDN_BA_TC_ROWS rows is GDN_BA_TC_SPLIT neighbouring blocks (a cluster, by the kernel's own
  * attribute), each with a part of K; grid GDN_BA_TC_GRID(M), block GDN_BA_TC_BLOCK, dynamic shared memory GDN_BA_TC_SMEM(columns);
  * columns = 32, 64, 96 or 128, at least N. An H200 holds 39 clusters of 3 blocks at once; M = 4576 needs 36.
+ * Fused decode step: grid (nv, batch), block GDN_DSTEP_BLOCK or GDN_DSTEP_WIDE; flags GDN_DSTEP_*.
  * State copy and zero: grid GDN_STATE_GRID(count, bytes), block GDN_STATE_BLOCK; nothing to launch when that is 0. */
 #ifndef GDN_GEOMETRY_H
 #define GDN_GEOMETRY_H
@@ -38,6 +39,14 @@
 #define GDN_NORM_LANES(dim)      (GDN_NORM_SPLITS(dim) ? (dim) / 8 : 32u)
 #define GDN_NORM_ROWS(dim)       (GDN_NORM_BLOCK / GDN_NORM_LANES(dim) * (GDN_NORM_SPLITS(dim) ? GDN_NORM_DEPTH : 1u))
 #define GDN_NORM_GRID(rows, dim) (GDN__CEIL_DIV(rows, GDN_NORM_ROWS(dim)) + 0ull)
+
+#define GDN_DSTEP_BLOCK      128
+#define GDN_DSTEP_WIDE       512
+#define GDN_DSTEP_WEIGHT_F32 1u  /* conv weight and bias are f32, not bf16          */
+#define GDN_DSTEP_NORM_F32   2u  /* the norm's weight is f32                        */
+#define GDN_DSTEP_SIGMOID    4u  /* the norm's gate is sigmoid(z), not z*sigmoid(z) */
+#define GDN_DSTEP_TILED      8u  /* key head of value head h: h % nk                */
+#define GDN_DSTEP_GATES_MADE 16u /* a and b hold the f32 decay and beta             */
 
 #define GDN_STATE_BLOCK              256
 #define GDN_STATE_BYTES              32768 /* of one state, a block */

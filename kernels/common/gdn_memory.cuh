@@ -115,6 +115,12 @@ GDN_DEVICE uint32_t gdn_ld_acquire(const uint32_t *p) {
 GDN_DEVICE void gdn_st_release(uint32_t *p, uint32_t v) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
+/* An addition that is both: what came before it here is seen by whoever adds after it. Returns the value before. */
+GDN_DEVICE uint32_t gdn_atomic_add_acq_rel(uint32_t *p, uint32_t v) {
+    uint32_t before;
+    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(p), "r"(v) : "memory");
+    return before;
+}
 /* Relaxed atomics, global or shared; each returns the value before. Float sums depend on the order: no byte contract. */
 GDN_DEVICE uint32_t gdn_atomic_add(uint32_t *p, uint32_t v) {
     return atomicAdd(p, v);

@@ -99,6 +99,17 @@ typedef struct gdn_cpu_norm {
 } gdn_cpu_norm;
 void gdn_cpu_gated_rmsnorm(const gdn_cpu_norm *c);
 
+/* ---- the fused decode step: abi/gdn_op_step.h. The four calls share batch, types and instruction set; where one's output is another's
+ * input, both name the same scratch rows. made: gates holds no call, rule.gate and rule.beta are the caller's ---- */
+typedef struct gdn_cpu_step {
+    gdn_cpu_conv conv;
+    gdn_cpu_gates gates;
+    gdn_cpu_rule rule;
+    gdn_cpu_norm norm;
+    bool made;
+} gdn_cpu_step;
+void gdn_cpu_fused_step(const gdn_cpu_step *c);
+
 /* ---- W4A4: abi/gdn_op_w4a4.h; the projection follows the exact model of the instruction ---- */
 typedef struct gdn_cpu_w4a4 {
     const void *A; /* quantiser */

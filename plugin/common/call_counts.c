@@ -62,6 +62,7 @@ gdn_status gdn__call_counts(const gdn__shape *s, const gdn__call *c, gdn_text *e
                          c->u32[GDN_FLAG_CLEAR_U_COUNT]);
     case GDN_OP_STATE_COPY:
     case GDN_OP_STATE_ZERO: return gdn__call_max(c, GDN_STATE_COPY_U_COUNT, s->state.max_count, "max_count", err);
+    case GDN_OP_DECODE_STEP: return gdn__call_max(c, GDN_DECODE_STEP_U_BATCH, s->step.max_batch, "max_batch", err);
     case GDN_OP_W4A4_QUANT: return gdn__call_max(c, GDN_W4A4_QUANT_U_M, s->w4a4.max_m, "max_m", err);
     case GDN_OP_W4A4_GEMV: return gdn__call_max(c, GDN_W4A4_GEMV_U_M, s->w4a4.max_m, "max_m", err);
     default: return GDN_OK;

@@ -145,6 +145,15 @@ gdn_status gdn__rule_needed(const gdn_rule_shape *s, bool has_cu, bool has_slots
     return GDN_OK;
 }
 
+gdn_status gdn__dstep_needed(const gdn_step_shape *s, const gdn__call *c, gdn_text *err) {
+    const uint32_t raw[] = { GDN_DECODE_STEP_P_A_LOG, GDN_DECODE_STEP_P_DT_BIAS };
+    for (uint32_t i = 0; s->gates == GDN_STEP_GATES_RAW && i < sizeof raw / sizeof *raw; i++)
+        if (!c->ptr[raw[i]])
+            return gdn__fail(err, GDN_E_ARG, "%s: pointer '%s' is NULL, but the gates are raw", gdn__op_name(s->base.op),
+                             c->op->ptr[raw[i]].name);
+    return GDN_OK;
+}
+
 void *gdn__call_ptr(gdn__call *c, uint32_t index, uint32_t align) {
     const uint64_t p = c->ptr[index];
     if (p % align && !c->bad_name) {

@@ -8,6 +8,7 @@
 #include "gdn_op_norm.h"
 #include "gdn_op_rule.h"
 #include "gdn_op_state.h"
+#include "gdn_op_step.h"
 #include "gdn_op_w4a4.h"
 #include "gdn_plugin.h"
 #include <stdbool.h>
@@ -40,6 +41,7 @@ typedef union gdn__shape {
     gdn_norm_shape norm;
     gdn_state_shape state;
     gdn_w4a4_shape w4a4;
+    gdn_step_shape step;
 } gdn__shape;
 
 /* Copies a caller's shape (of any minor), fills the defaults and checks every field. GDN_E_ARG and GDN_E_ABI name the field;
@@ -52,6 +54,7 @@ gdn_status gdn__shape_ba(gdn_ba_shape *s, gdn_text *err);
 gdn_status gdn__shape_norm(gdn_norm_shape *s, gdn_text *err);
 gdn_status gdn__shape_state(gdn_state_shape *s, gdn_text *err);
 gdn_status gdn__shape_w4a4(gdn_w4a4_shape *s, gdn_text *err);
+gdn_status gdn__shape_step(gdn_step_shape *s, gdn_text *err);
 
 /* The output scale of a plan that names none: what rsqrtf gives on an H200 for 64 and 128 (its last bit is not 1/sqrt's), so that all
  * targets have a GPU's bytes. */
@@ -93,6 +96,7 @@ uint32_t gdn__scalar_spine(const char *pipe, const char *vtile);
 enum { GDN_BA_GUARD_MAP(GDN__GUARD_ENUM) GDN_BA_TWIN };
 enum { GDN_WOA_GUARD_MAP(GDN__GUARD_ENUM) GDN_WOA_TAKEN };
 enum { GDN_W4A4_GUARD_MAP(GDN__GUARD_ENUM) GDN_W4A4_TAKEN };
+enum { GDN_STEP_GUARD_MAP(GDN__GUARD_ENUM) GDN_STEP_TAKEN };
 /* Guards of the rule operations on targets whose kernels have fixed sizes. */
 #define GDN__RULE_GUARD_MAP(X)                                    \
     X(GDN__RULE_DIMS, "k_dim and v_dim are not 64/64 or 128/128") \
@@ -139,7 +143,8 @@ enum {
     GDN__G_TC = GDN__G_RULE + GDN__RULE_TAKEN,
     GDN__G_BA_TC = GDN__G_TC + GDN__TC_TAKEN,
     GDN__G_FAST = GDN__G_BA_TC + GDN__BA_TC_TAKEN,
-    GDN__GUARDS = GDN__G_FAST + GDN__FAST_TAKEN
+    GDN__G_STEP = GDN__G_FAST + GDN__FAST_TAKEN,
+    GDN__GUARDS = GDN__G_STEP + GDN_STEP_TAKEN
 };
 const char *gdn__guard_text(uint32_t guard, uint32_t *op); /* of that row, and the operation it belongs to */
 
@@ -150,6 +155,7 @@ const char *gdn__w4a4_guard_text(uint32_t guard);
 const char *gdn__rule_guard_text(uint32_t guard);
 const char *gdn__tc_guard_text(uint32_t guard);
 const char *gdn__fast_guard_text(uint32_t guard);
+const char *gdn__dstep_guard_text(uint32_t guard);
 
 uint32_t gdn__ba_min_tokens(uint32_t sm_count); /* 2*max(sm,1), saturating */
 uint32_t gdn__ba_pick(bool requested, bool present, uint32_t m, uint32_t n, uint32_t k, uint32_t k_stride, uint32_t sm_count);
@@ -160,6 +166,7 @@ uint32_t gdn__w4a4_pick(uint32_t m, uint32_t n, uint32_t k);
 uint32_t gdn__rule_pick(const gdn_rule_shape *s, uint32_t rows); /* rows is looked at for verify only */
 uint32_t gdn__tc_pick(bool requested, bool present, uint32_t k_dim, uint32_t v_dim, uint32_t chunk, uint32_t qk_stride);
 uint32_t gdn__fast_pick(bool requested, bool present, const gdn_rule_shape *s);
+uint32_t gdn__dstep_pick(const gdn_step_shape *s, uint32_t batch);
 
 /* ---- a launch's arguments, checked ---- */
 typedef struct gdn__call {
@@ -181,6 +188,8 @@ gdn_status gdn__call_unused(const gdn__shape *s, const gdn__call *c, gdn_text *e
 gdn_status gdn__rule_needed(const gdn_rule_shape *s, bool has_cu, bool has_slots, bool has_ckpt, gdn_text *err);
 /* The same for what a plan by sequence needs. */
 gdn_status gdn__call_by_sequence(const gdn__shape *s, const gdn__call *c, gdn_text *err);
+/* Pointers that only some shapes of the decode step need. */
+gdn_status gdn__dstep_needed(const gdn_step_shape *s, const gdn__call *c, gdn_text *err);
 /* The pointer, noting a misalignment; gdn__call_bound reports the first one. */
 void *gdn__call_ptr(gdn__call *c, uint32_t index, uint32_t align);
 gdn_status gdn__call_bound(const gdn__call *c, gdn_text *err);

@@ -33,6 +33,8 @@ PTRS_(W4A4_QUANT);
 U32S_(W4A4_QUANT);
 PTRS_(W4A4_GEMV);
 U32S_(W4A4_GEMV);
+PTRS_(DECODE_STEP);
+U32S_(DECODE_STEP);
 PTRS_(BA_GEMV);
 NO_U32S_(BA_GEMV);
 PTRS_(FLAG_CLEAR);
@@ -55,7 +57,8 @@ U32S_(FLAG_CLEAR);
     X(STATE_COPY, gdn_state_shape, GDN_PLAN_CHECKED)                                         \
     X(STATE_ZERO, gdn_state_shape, GDN_PLAN_CHECKED)                                         \
     X(W4A4_QUANT, gdn_w4a4_shape, GDN_PLAN_CHECKED)                                          \
-    X(W4A4_GEMV, gdn_w4a4_shape, GDN_PLAN_CHECKED)
+    X(W4A4_GEMV, gdn_w4a4_shape, GDN_PLAN_CHECKED)                                           \
+    X(DECODE_STEP, gdn_step_shape, GDN_PLAN_CHECKED)
 static const char *const names[GDN_OP_COUNT_] = {
 #define NAME_(NAME, number, text) [number] = (text),
     GDN_OP_MAP(NAME_)

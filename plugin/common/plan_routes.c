@@ -22,6 +22,7 @@ TEXTS_(gdn__w4a4_guard_text, GDN_W4A4_GUARD_MAP, GDN_W4A4_TAKEN)
 TEXTS_(gdn__rule_guard_text, GDN__RULE_GUARD_MAP, GDN__RULE_TAKEN)
 TEXTS_(gdn__tc_guard_text, GDN__TC_GUARD_MAP, GDN__TC_TAKEN)
 TEXTS_(gdn__fast_guard_text, GDN__FAST_GUARD_MAP, GDN__FAST_TAKEN)
+TEXTS_(gdn__dstep_guard_text, GDN_STEP_GUARD_MAP, GDN_STEP_TAKEN)
 TEXTS_(gdn__ba_tc_guard_text, GDN__BA_TC_GUARD_MAP, GDN__BA_TC_TAKEN)
 
 const char *gdn__guard_text(uint32_t g, uint32_t *op) {
@@ -31,7 +32,8 @@ const char *gdn__guard_text(uint32_t g, uint32_t *op) {
     if (g < GDN__G_TC) return *op = GDN_OP_VERIFY, gdn__rule_guard_text(g - GDN__G_RULE);
     if (g < GDN__G_BA_TC) return *op = GDN_OP_PREFILL, gdn__tc_guard_text(g - GDN__G_TC);
     if (g < GDN__G_FAST) return *op = GDN_OP_BA_GATES, gdn__ba_tc_guard_text(g - GDN__G_BA_TC);
-    return *op = GDN_OP_PREFILL, g < GDN__GUARDS ? gdn__fast_guard_text(g - GDN__G_FAST) : NULL;
+    if (g < GDN__G_STEP) return *op = GDN_OP_PREFILL, gdn__fast_guard_text(g - GDN__G_FAST);
+    return *op = GDN_OP_DECODE_STEP, g < GDN__GUARDS ? gdn__dstep_guard_text(g - GDN__G_STEP) : NULL;
 }
 
 uint32_t gdn__ba_min_tokens(uint32_t sm_count) {
@@ -116,4 +118,12 @@ uint32_t gdn__fast_pick(bool requested, bool present, const gdn_rule_shape *s) {
     if (s->ckpt_every) return GDN__FAST_CKPT;
     if (s->max_tokens / GDN_CHUNK >= 65535) return GDN__FAST_LONG;
     return GDN__FAST_TAKEN;
+}
+
+uint32_t gdn__dstep_pick(const gdn_step_shape *s, uint32_t batch) {
+    if (s->k_dim != 128 || s->v_dim != 128) return GDN_STEP_DIMS;
+    if (s->width != 4) return GDN_STEP_WIDTH;
+    if (s->state_type != GDN_F32) return GDN_STEP_STATE_TYPE;
+    if (batch > 65535) return GDN_STEP_BATCH;
+    return GDN_STEP_TAKEN;
 }

@@ -48,6 +48,7 @@ gdn_status gdn__shape_read(const gdn_shape *in, gdn__shape *out, gdn_text *err) 
     case GDN_OP_W4A4_QUANT:
     case GDN_OP_W4A4_GEMV: return gdn__shape_w4a4(&out->w4a4, err);
     case GDN_OP_FLAG_CLEAR: return GDN_OK;
+    case GDN_OP_DECODE_STEP: return gdn__shape_step(&out->step, err);
     default: return gdn__shape_rule(&out->rule, err);
     }
 }

@@ -88,6 +88,7 @@ static gdn_status launch(const gdn_plan *p, const gdn_launch_args *args, gdn_tex
     case GDN_OP_FOLD: st = run_rule(p, &c, err); break;
     case GDN_OP_CONV1D:
     case GDN_OP_CONV_FUSED: st = run_conv(p, &c, err); break;
+    case GDN_OP_DECODE_STEP: st = cpu_run_step(p, &c, err); break;
     default: st = cpu_run_layer(p, &c, err); break;
     }
     if (st) return st;

@@ -16,7 +16,8 @@
     X(VERIFY, "verify")                     \
     X(VERIFY_WOA, "verify_woa")             \
     X(FOLD, "fold")                         \
-    X(NORM, "gated_rmsnorm")
+    X(NORM, "gated_rmsnorm")                \
+    X(DECODE_STEP, "decode_step")
 #define CPU_PLAIN(X)                 \
     X(GATES, "gates")                \
     X(FLAG_CLEAR, "flag_clear")      \
@@ -103,6 +104,12 @@ void cpu_decide(const gdn__levers *lv, uint32_t isa, const gdn__shape *shape, co
         const uint32_t m = !u32 ? shape->w4a4.max_m : gemv ? u32[GDN_W4A4_GEMV_U_M] : u32[GDN_W4A4_QUANT_U_M];
         const uint32_t g = gdn__w4a4_pick(m, gemv ? shape->w4a4.N : 1, shape->w4a4.K);
         if (g < GDN_W4A4_TAKEN) refuse(d, GDN__G_W4A4 + g, gdn__w4a4_guard_text(g));
+        break;
+    }
+    case GDN_OP_DECODE_STEP: {
+        const uint32_t g = gdn__dstep_pick(&shape->step, u32 ? u32[GDN_DECODE_STEP_U_BATCH] : shape->step.max_batch);
+        if (g < GDN_STEP_TAKEN) refuse(d, GDN__G_STEP + g, gdn__dstep_guard_text(g));
+        d->route.workspace_bytes = cpu_step_workspace(&shape->step);
         break;
     }
     default: break;

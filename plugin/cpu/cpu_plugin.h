@@ -2,7 +2,7 @@
  *
  * query.c      identity and table            cpu_ctx.c     init, fini, counters
  * cpu_plan.c   plan, explain, route          cpu_launch.c  launch: check, bind, run, count
- * bind_rule.c, bind_layer.c   ABI pointers and shape -> the kernels' call structs
+ * bind_rule.c, bind_layer.c, bind_step.c   ABI pointers and shape -> the kernels' call structs
  * checked.c    what is validated before anything is written */
 #ifndef GDN_CPU_PLUGIN_H
 #define GDN_CPU_PLUGIN_H
@@ -44,6 +44,8 @@ const char *cpu_entry(uint32_t op, uint32_t isa);
 gdn_status cpu_bind_rule(const gdn_plan *p, gdn__call *c, gdn_cpu_rule *out, gdn_text *err);
 gdn_status cpu_bind_conv(const gdn_plan *p, gdn__call *c, gdn_cpu_conv *out, gdn_text *err);
 gdn_status cpu_run_layer(const gdn_plan *p, gdn__call *c, gdn_text *err); /* gates, b/a, norm, states, W4A4 */
+gdn_status cpu_run_step(const gdn_plan *p, gdn__call *c, gdn_text *err);
+uint64_t cpu_step_workspace(const gdn_step_shape *s);
 gdn_status cpu_check_rule(const gdn_plan *p, const gdn_cpu_rule *c, gdn_text *err);
 gdn_status cpu_check_conv(const gdn_plan *p, const gdn_cpu_conv *c, gdn_text *err);
 gdn_status cpu_check_slots(gdn_text *err, const char *op, const char *name, const int32_t *slots, uint32_t n, uint64_t num_slots);

@@ -314,8 +314,36 @@ LAST(gdn_target_info, 64, 1)
 _Static_assert(_Generic(&gdn_plugin_query, const gdn_plugin *(*)(uint32_t, uint32_t) : 1, default : 0),
                "gdn_plugin_query changed its type");
 
-/* ---- 0.2: nothing that was there grew ---- */
+/* ---- 0.2: the fused decode step; nothing that was there grew ---- */
 #if GDN_ABI_MINOR >= 2
+AT(gdn_step_shape, base, 0, gdn_shape)
+AT(gdn_step_shape, nk, 16, uint32_t)
+AT(gdn_step_shape, nv, 20, uint32_t)
+AT(gdn_step_shape, k_dim, 24, uint32_t)
+AT(gdn_step_shape, v_dim, 28, uint32_t)
+AT(gdn_step_shape, width, 32, uint32_t)
+AT(gdn_step_shape, state_len, 36, uint32_t)
+AT(gdn_step_shape, x_stride, 40, uint32_t)
+AT(gdn_step_shape, z_stride, 44, uint32_t)
+AT(gdn_step_shape, weight_type, 48, uint32_t)
+AT(gdn_step_shape, gates, 52, uint32_t)
+AT(gdn_step_shape, a_stride, 56, uint32_t)
+AT(gdn_step_shape, b_stride, 60, uint32_t)
+AT(gdn_step_shape, vheads_per_group, 64, uint32_t)
+AT(gdn_step_shape, param_type, 68, uint32_t)
+AT(gdn_step_shape, head_map, 72, uint32_t)
+AT(gdn_step_shape, state_type, 76, uint32_t)
+AT(gdn_step_shape, norm_act, 80, uint32_t)
+AT(gdn_step_shape, norm_weight_type, 84, uint32_t)
+AT(gdn_step_shape, eps, 88, float)
+AT(gdn_step_shape, scale, 92, float)
+AT(gdn_step_shape, max_batch, 96, uint32_t)
+AT(gdn_step_shape, pad_, 100, uint32_t)
+AT(gdn_step_shape, conv_slot_stride, 104, uint64_t)
+AT(gdn_step_shape, state_stride, 112, uint64_t)
+AT(gdn_step_shape, num_slots, 120, uint64_t)
+LAST(gdn_step_shape, 128, 2)
+
 LAST(gdn_text, 24, 2)
 LAST(gdn_shape, 16, 2)
 LAST(gdn_device, 40, 2)

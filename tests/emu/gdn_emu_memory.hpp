@@ -88,6 +88,9 @@ GDN_DEVICE uint32_t gdn_ld_acquire(const uint32_t *p) {
 GDN_DEVICE void gdn_st_release(uint32_t *p, uint32_t v) {
     __atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
+GDN_DEVICE uint32_t gdn_atomic_add_acq_rel(uint32_t *p, uint32_t v) {
+    return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL);
+}
 GDN_DEVICE uint32_t gdn_atomic_add(uint32_t *p, uint32_t v) {
     return atomicAdd(p, v);
 }

@@ -123,6 +123,7 @@ void gpu_decide(const gpu_facts *f, const gdn__shape *s, const uint32_t *u32, gp
     case GDN_OP_FLAG_CLEAR: decide_clear(&s->base, u32, d); break;
     case GDN_OP_W4A4_QUANT:
     case GDN_OP_W4A4_GEMV: gpu_decide_w4a4(f, &s->w4a4, u32, d); break;
+    case GDN_OP_DECODE_STEP: gpu_decide_decode_step(f, &s->step, u32, d); break;
     case GDN_OP_PREFILL: gpu_decide_prefill(f, &s->rule, u32, d); break;
     default: break;
     }

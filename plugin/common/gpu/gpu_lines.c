@@ -108,6 +108,7 @@ static void log_spine(const gdn_plan *p, const gpu_decision *d) {
 void gpu_log_launch(const gdn_plan *p, const gpu_decision *d, const gdn__call *c) {
     if (p->op->op == GDN_OP_PREFILL && !log_fast(p, d)) log_spine(p, d);
     if (p->op->op == GDN_OP_W4A4_GEMV) gpu_log_w4a4(p->ctx, d, c->u32[GDN_W4A4_GEMV_U_M]);
+    if (p->op->op == GDN_OP_DECODE_STEP) gpu_log_decode_step(p->ctx, d);
     if (p->op->op != GDN_OP_BA_GATES) return;
     log_tc(p->ctx, d, c->u32[GDN_BA_GATES_U_M]);
     if (d->entry != GPU_E_BA_TC) log_twin(p->ctx, d, c->u32[GDN_BA_GATES_U_M]);

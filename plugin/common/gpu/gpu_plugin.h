@@ -6,6 +6,7 @@
  * gpu_pack.c     arguments in the kernels' order   gpu_lines.c   the log lines that people grep
  * gpu_rule.c     what the rule operations share    gpu_prefill.c the chunk pipeline
  * gpu_step.c     decode, verify, fold              gpu_w4a4.c    FP4 projections
+ * gpu_decode_step.c   the fused decode step
  *
  * Nothing here is state at file scope; all hangs off the context. The backend is the host's. */
 #ifndef GDN_GPU_PLUGIN_H
@@ -139,6 +140,10 @@ void gpu_arg_u32(gpu_args *a, uint32_t v);
 void gpu_arg_u64(gpu_args *a, uint64_t v);
 void gpu_arg_f32(gpu_args *a, float v);
 gdn_status gpu_pack_w4a4(const gdn_w4a4_shape *s, gdn__call *c, uint32_t entry, gpu_args *a, gdn_text *err);
+/* ---- the fused decode step: gpu_decode_step.c ---- */
+void gpu_decide_decode_step(const gpu_facts *facts, const gdn_step_shape *s, const uint32_t *u32, gpu_decision *d);
+gdn_status gpu_pack_decode_step(const gdn_step_shape *s, gdn__call *c, gpu_args *a, gdn_text *err);
+void gpu_log_decode_step(const gdn_ctx *ctx, const gpu_decision *d);
 
 void gpu_log_plan(const gdn_plan *p, const gpu_decision *d);
 void gpu_log_launch(const gdn_plan *p, const gpu_decision *d, const gdn__call *c);

@@ -37,6 +37,7 @@ enum { GPU_RULE_VK = 1, GPU_RULE_TILED = 2, GPU_RULE_LOG = 4, GPU_STEP_L2NORM = 
     X(W4A4_MX_PS, "w4a4_gemv_mx_ps.cu", "sm_121f", PLAIN)           \
     X(W4A4_F16, "w4a4_gemv_f16.cu", "sm_90a", PLAIN)                \
     X(FAST, "gated_delta_rule_fast.cu", "sm_90a", RULE)             \
+    X(DECODE_STEP, "gdn_decode_step.cu", 0, PLAIN)                  \
     X(SSM_BA_GATES_HOPPER, "ssm_ba_gates_hopper.cu", 0, PLAIN)      \
     X(SSM_BA_GATES_TC, "ssm_ba_gates_tc.cu", "sm_90a", COLUMNS)
 #define GPU_ENUM_(ID, ...) GPU_M_##ID,
@@ -97,6 +98,8 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
     X(FWD_O_HOPPER, FLA_HOPPER, PREFILL, "gated_delta_rule_chunk_fwd_o_hopper")     \
     X(FAST_PREPARE, FAST, PREFILL, "gated_delta_rule_fast_prepare")                 \
     X(FAST_FWD, FAST, PREFILL, "gated_delta_rule_fast_fwd")                         \
+    X(DSTEP, DECODE_STEP, DECODE_STEP, "gdn_decode_step")                           \
+    X(DSTEP_WIDE, DECODE_STEP, DECODE_STEP, "gdn_decode_step_wide")                 \
     X(BA_TWIN, SSM_BA_GATES_HOPPER, BA_GATES, "dense_gemm_ba_gates_prefill_hopper") \
     X(BA_TC, SSM_BA_GATES_TC, BA_GATES, "dense_gemm_ba_gates_prefill_tc")
 #define GPU_ENUM_(ID, ...) GPU_E_##ID,
@@ -117,7 +120,7 @@ extern const gpu_target gdn__gpu_target;
     ((1u << GPU_M_SSM_PREPROCESS) | (1u << GPU_M_CAUSAL_CONV1D) | (1u << GPU_M_GATED_RMSNORM) | (1u << GPU_M_GDN_STATE) |                \
      (1u << GPU_M_PREPARE) | (1u << GPU_M_FLA) | (1u << GPU_M_RECURRENT) | (1u << GPU_M_DECODE) | (1u << GPU_M_WY) | (1u << GPU_M_WY3) | \
      (1u << GPU_M_WY4) | (1u << GPU_M_WYN) | (1u << GPU_M_WY4_WOA) | (1u << GPU_M_W4A4_QUANT) | (1u << GPU_M_W4A4_MX) |                  \
-     (1u << GPU_M_W4A4_MX_PS))
+     (1u << GPU_M_W4A4_MX_PS) | (1u << GPU_M_DECODE_STEP))
 #define GPU_HOPPER_MODULES                                                                                           \
     (GPU_GB10_MODULES | (1u << GPU_M_SSM_BA_GATES_HOPPER) | (1u << GPU_M_SSM_BA_GATES_TC) | (1u << GPU_M_CHUNK_TC) | \
      (1u << GPU_M_FLA_HOPPER) | (1u << GPU_M_W4A4_F16) | (1u << GPU_M_FAST))
