@@ -52,11 +52,12 @@ struct gdn_dstep_place {
 };
 GDN_DEVICE gdn_dstep_place gdn_dstep_find(const gdn_dstep &a) {
     gdn_dstep_place p = { nullptr, nullptr, blockIdx.y, blockIdx.x, 0, 0, false };
-    const int32_t slot = a.slots ? a.slots[p.b] : (int32_t)p.b;
+    const int32_t slot = a.slots ? a.slots[p.b] : (int32_t)p.b, na = a.accepted ? a.accepted[p.b] : 0; /* all three at once */
+    const uint8_t fresh = a.fresh ? a.fresh[p.b] : 0;
     p.kh = a.flags & GDN_DSTEP_TILED ? p.head % a.nk : p.head / (a.nv / a.nk);
     if (slot < 0) return p;
-    p.fresh = a.fresh && a.fresh[p.b];
-    p.na = a.accepted && !p.fresh ? (uint32_t)a.accepted[p.b] : 0;
+    p.fresh = fresh != 0;
+    p.na = p.fresh ? 0 : (uint32_t)na;
     p.conv = a.conv_state + (uint64_t)(uint32_t)slot * a.conv_slot_stride;
     p.state = a.state + (uint64_t)(uint32_t)slot * a.state_stride + (uint64_t)p.head * GDN_DSTEP_DIM * GDN_DSTEP_DIM;
     return p;
@@ -69,15 +70,34 @@ GDN_DEVICE gdn_bf16 *gdn_dstep_out(const gdn_dstep &a, const gdn_dstep_place &p,
     return a.out + ((uint64_t)p.b * a.nv + p.head) * GDN_DSTEP_DIM + i;
 }
 
+/* ---- values as they lie in memory ----
+ * Everything small is asked for before the state and looked at after it has been asked for: a conversion in between would hold the
+ * state's loads up until the small ones have come. */
+GDN_DEVICE uint32_t gdn_dstep_raw(const void *p, bool f32, uint64_t i) {
+    if (f32) return gdn_bits(gdn_ld4f_global(static_cast<const float *>(p) + i));
+    return gdn_ld2_global(static_cast<const gdn_bf16 *>(p) + i);
+}
+GDN_DEVICE float gdn_dstep_value(uint32_t raw, bool f32) {
+    raw = gdn_anew(raw);
+    return gdn_float(f32 ? raw : raw << 16);
+}
+
 /* ---- one channel's convolution ---- */
 struct gdn_dstep_window {
-    gdn_bf16 column[GDN_DSTEP_COLUMNS], x;
+    uint32_t column[GDN_DSTEP_COLUMNS + 1]; /* the last one is x */
+    uint32_t tap[GDN_DSTEP_COLUMNS + 1];
 
-    GDN_METHOD void load(const gdn_dstep &a, const gdn_dstep_place &p, uint32_t c) {
+    GDN_METHOD void load_columns(const gdn_dstep &a, const gdn_dstep_place &p, uint32_t c) {
         const gdn_bf16 *const from = p.conv + (uint64_t)c * a.state_len + p.na;
-        x = a.x[(uint64_t)p.b * a.x_stride + c];
         GDN_UNROLL
-        for (uint32_t j = 0; j < GDN_DSTEP_COLUMNS; j++) column[j] = p.fresh ? gdn_bf16 { 0 } : from[j];
+        for (uint32_t j = 0; j < GDN_DSTEP_COLUMNS; j++) column[j] = p.fresh ? 0 : gdn_ld2_global(from + j);
+        column[GDN_DSTEP_COLUMNS] = gdn_ld2_global(a.x + (uint64_t)p.b * a.x_stride + c);
+    }
+    GDN_METHOD void load(const gdn_dstep &a, const gdn_dstep_place &p, uint32_t c) {
+        load_columns(a, p, c);
+        GDN_UNROLL
+        for (uint32_t j = 0; j <= GDN_DSTEP_COLUMNS; j++)
+            tap[j] = gdn_dstep_raw(a.weight, a.flags & GDN_DSTEP_WEIGHT_F32, (uint64_t)c * (GDN_DSTEP_COLUMNS + 1) + j);
     }
     /* The sum of the taps, oldest first, through SiLU. */
     GDN_METHOD float value(const gdn_dstep &a, uint32_t c) const {
@@ -85,8 +105,7 @@ struct gdn_dstep_window {
         float acc = a.bias ? gdn_weight(a.bias, f32, c) : 0.0f;
         GDN_UNROLL
         for (uint32_t j = 0; j <= GDN_DSTEP_COLUMNS; j++) {
-            const float w = gdn_weight(a.weight, f32, (uint64_t)c * (GDN_DSTEP_COLUMNS + 1) + j);
-            const float v = gdn_to_f32(j < GDN_DSTEP_COLUMNS ? column[j] : x);
+            const float w = gdn_dstep_value(tap[j], f32), v = gdn_dstep_value(column[j], false);
             acc = f32 ? acc + w * v : gdn_fma(w, v, acc);
         }
         return gdn_silu_fast(acc);
@@ -94,9 +113,8 @@ struct gdn_dstep_window {
     /* The columns move on by one. */
     GDN_METHOD void store(const gdn_dstep &a, const gdn_dstep_place &p, uint32_t c) const {
         gdn_bf16 *const to = p.conv + (uint64_t)c * a.state_len;
-        to[0] = column[1];
-        to[1] = column[2];
-        to[2] = x;
+        GDN_UNROLL
+        for (uint32_t j = 0; j < GDN_DSTEP_COLUMNS; j++) to[j] = gdn_bf16 { (uint16_t)column[j + 1] };
     }
 };
 
@@ -124,32 +142,41 @@ GDN_DEVICE float gdn_dstep_l2norm(float y, float sum) {
     return gdn_dstep_round(y * gdn_rsqrt(sum + 1e-6f));
 }
 
-/* ---- gates of the head ---- */
-GDN_DEVICE uint32_t gdn_dstep_gate_at(const gdn_dstep &a, uint32_t head) {
-    return a.vpg ? head / a.vpg * 2 * a.vpg + head % a.vpg : head;
-}
-GDN_DEVICE float gdn_dstep_gate(const gdn_dstep &a, const gdn_dstep_place &p) {
-    const uint64_t row = (uint64_t)p.b * a.a_stride;
-    if (a.flags & GDN_DSTEP_GATES_MADE) return gdn_step_decay(static_cast<const float *>(a.a)[row + p.head]);
-    const float v = gdn_to_f32(static_cast<const gdn_bf16 *>(a.a)[row + gdn_dstep_gate_at(a, p.head)]);
-    return gdn_step_decay(gdn_gate_exact(v, a.A_log[p.head], a.dt_bias[p.head], false));
-}
-GDN_DEVICE float gdn_dstep_beta(const gdn_dstep &a, const gdn_dstep_place &p) {
-    const uint64_t row = (uint64_t)p.b * a.b_stride;
-    if (a.flags & GDN_DSTEP_GATES_MADE) return static_cast<const float *>(a.b)[row + p.head];
-    return gdn_beta_exact(gdn_to_f32(static_cast<const gdn_bf16 *>(a.b)[row + gdn_dstep_gate_at(a, p.head)]));
-}
+/* ---- gates of the head: what a gate (beta false) or beta comes from ---- */
+struct gdn_dstep_gate {
+    uint32_t row;
+    float A_log, dt_bias;
+    GDN_METHOD void load(const gdn_dstep &a, const gdn_dstep_place &p, bool beta) {
+        const bool made = a.flags & GDN_DSTEP_GATES_MADE;
+        const uint32_t h = p.head, at = a.vpg ? h / a.vpg * 2 * a.vpg + h % a.vpg : h;
+        row = gdn_dstep_raw(beta ? a.b : a.a, made, (uint64_t)p.b * (beta ? a.b_stride : a.a_stride) + at);
+        if (made || beta) return;
+        A_log = gdn_ld4f_global(a.A_log + h);
+        dt_bias = gdn_ld4f_global(a.dt_bias + h);
+    }
+    GDN_METHOD float decay(const gdn_dstep &a) const {
+        const bool made = a.flags & GDN_DSTEP_GATES_MADE;
+        const float v = gdn_dstep_value(row, made);
+        return gdn_step_decay(made ? v : gdn_gate_exact(v, A_log, dt_bias, false));
+    }
+    GDN_METHOD float beta(const gdn_dstep &a) const {
+        const bool made = a.flags & GDN_DSTEP_GATES_MADE;
+        const float v = gdn_dstep_value(row, made);
+        return made ? v : gdn_beta_exact(v);
+    }
+};
 
 /* ---- the gated norm of one output column, and what it reads ---- */
 struct gdn_dstep_norm {
-    float z, w;
+    uint32_t z, w;
     GDN_METHOD void load(const gdn_dstep &a, const gdn_dstep_place &p, uint32_t i) {
-        z = gdn_to_f32(a.z[(uint64_t)p.b * a.z_stride + p.head * GDN_DSTEP_DIM + i]);
-        w = gdn_weight(a.norm_weight, a.flags & GDN_DSTEP_NORM_F32, i);
+        z = gdn_ld2_global(a.z + (uint64_t)p.b * a.z_stride + p.head * GDN_DSTEP_DIM + i);
+        w = gdn_dstep_raw(a.norm_weight, a.flags & GDN_DSTEP_NORM_F32, i);
     }
     GDN_METHOD gdn_bf16 apply(const gdn_dstep &a, float x, float sum) const {
-        const float r = gdn_rsqrt(sum * (1.0f / GDN_DSTEP_DIM) + a.eps);
-        return gdn_to_bf16(x * r * w * ((a.flags & GDN_DSTEP_SIGMOID ? 1.0f : z) * gdn_sigmoid_fast(z)));
+        const float r = gdn_rsqrt(sum * (1.0f / GDN_DSTEP_DIM) + a.eps), gate = gdn_dstep_value(z, false);
+        const float weight = gdn_dstep_value(w, a.flags & GDN_DSTEP_NORM_F32);
+        return gdn_to_bf16(x * r * weight * ((a.flags & GDN_DSTEP_SIGMOID ? 1.0f : gate) * gdn_sigmoid_fast(gate)));
     }
 };
 
@@ -157,13 +184,14 @@ struct gdn_dstep_norm {
 GDN_DEVICE uint32_t *gdn_dstep_count(const gdn_dstep &a, const gdn_dstep_place &p) {
     return a.arrived + (uint64_t)p.b * a.nk + p.kh;
 }
-/* By one thread, behind a barrier that all readers of this block have passed. */
+/* By one thread, behind a barrier at which all threads of the block have used what they read: no load is on its way any more, so that
+ * a count without an order will do. */
 GDN_DEVICE uint32_t gdn_dstep_arrive(const gdn_dstep &a, const gdn_dstep_place &p) {
-    return a.nv == a.nk ? 0 : gdn_atomic_add_acq_rel(gdn_dstep_count(a, p), 1);
+    return a.nv == a.nk ? 0 : gdn_atomic_add(gdn_dstep_count(a, p), 1);
 }
 GDN_DEVICE bool gdn_dstep_is_last(const gdn_dstep &a, const gdn_dstep_place &p, uint32_t before) {
     if (a.nv == a.nk) return true;
     if (before + 1 != a.nv / a.nk) return false;
-    gdn_st_release(gdn_dstep_count(a, p), 0);
+    *gdn_dstep_count(a, p) = 0;
     return true;
 }

@@ -40,7 +40,7 @@
 #define GDN_NORM_ROWS(dim)       (GDN_NORM_BLOCK / GDN_NORM_LANES(dim) * (GDN_NORM_SPLITS(dim) ? GDN_NORM_DEPTH : 1u))
 #define GDN_NORM_GRID(rows, dim) (GDN__CEIL_DIV(rows, GDN_NORM_ROWS(dim)) + 0ull)
 
-#define GDN_DSTEP_BLOCK      128
+#define GDN_DSTEP_BLOCK      256
 #define GDN_DSTEP_WIDE       512
 #define GDN_DSTEP_WEIGHT_F32 1u  /* conv weight and bias are f32, not bf16          */
 #define GDN_DSTEP_NORM_F32   2u  /* the norm's weight is f32                        */

@@ -75,6 +75,12 @@ GDN_DEVICE float gdn_ld4f_global(const float *p) {
     asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory");
     return v;
 }
+/* Two bytes, zero above them. */
+GDN_DEVICE uint32_t gdn_ld2_global(const void *p) {
+    uint32_t v;
+    asm volatile("ld.global.u16 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
 GDN_DEVICE void gdn_st4f_global(float *p, float v) {
     asm volatile("st.global.f32 [%0], %1;" ::"l"(p), "f"(v) : "memory");
 }
@@ -114,12 +120,6 @@ GDN_DEVICE uint32_t gdn_ld_acquire(const uint32_t *p) {
 }
 GDN_DEVICE void gdn_st_release(uint32_t *p, uint32_t v) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
-}
-/* An addition that is both: what came before it here is seen by whoever adds after it. Returns the value before. */
-GDN_DEVICE uint32_t gdn_atomic_add_acq_rel(uint32_t *p, uint32_t v) {
-    uint32_t before;
-    asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(p), "r"(v) : "memory");
-    return before;
 }
 /* Relaxed atomics, global or shared; each returns the value before. Float sums depend on the order: no byte contract. */
 GDN_DEVICE uint32_t gdn_atomic_add(uint32_t *p, uint32_t v) {

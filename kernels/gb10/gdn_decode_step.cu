@@ -3,14 +3,14 @@
  *
  * Grid (nv, batch), no dynamic shared memory: a block has one value head of one sequence, and makes q and k of its key head itself. The
  * bytes of conv_silu_split_l2norm, gdn_gates, gated_delta_rule_decode and gated_rmsnorm in that order (gdn_decode_step.cuh).
- *   gdn_decode_step        block 128: a thread has a value column, all of its state in registers; three blocks a multiprocessor
+ *   gdn_decode_step        block 256: a thread has half a value column of the state in registers; three blocks a multiprocessor
  *   gdn_decode_step_wide   block 512: warp w has 32 columns and 32 rows of the state, so that a head is read at once; few sequences
  * Both read x, weight, bias, a, b, A_log, dt_bias, z, norm_weight, slots, fresh, accepted; write conv_state, state, out and the counts
  * in `arrived` (batch * nk, zero before and after; not looked at when nv = nk). batch at most 65535; any strides, any element-aligned
  * base.
  *
  * x, weight, bias, conv_state, a, b, A_log, dt_bias, z, norm_weight, out, state, slots, fresh, accepted, arrived, conv_slot_stride,
- * state_stride (elements), nk, nv, x_stride, z_stride, a_stride, b_stride, vpg, state_len, eps, scale (0: rsqrtf(128)), flags
+ * state_stride (elements), nk, nv, x_stride, z_stride, a_stride, b_stride, vpg, state_len, eps, scale, flags
  * (GDN_DSTEP_* of gdn_geometry.h) */
 #include "gdn_device.cuh"
 #include "gdn_geometry.h"
@@ -26,66 +26,115 @@
 #define GDN_DSTEP_ARGS                                                                                                            \
     gdn_dstep {                                                                                                                   \
         x, weight, bias, conv_state, a_rows, b_rows, A_log, dt_bias, z, norm_weight, out, state, slots, accepted, fresh, arrived, \
-            conv_slot_stride, state_stride, nk, nv, x_stride, z_stride, a_stride, b_stride, vpg, state_len, eps,                  \
-            gdn_output_scale(GDN_DSTEP_DIM, scale), flags                                                                         \
+            conv_slot_stride, state_stride, nk, nv, x_stride, z_stride, a_stride, b_stride, vpg, state_len, eps, scale, flags     \
     }
 
-/* ---- a column a thread ---- */
-/* q, k, v, g and beta to m. Ends with a barrier; the thread that counts the block in gets the count. */
-GDN_DEVICE uint32_t narrow_rows(gdn_dstep_smem &m, const gdn_dstep &a, const gdn_dstep_place &p) {
-    const uint32_t i = threadIdx.x;
-    gdn_dstep_window w[3];
-    GDN_UNROLL
-    for (uint32_t part = 0; part < 3; part++) w[part].load(a, p, gdn_dstep_channel(a, p, part, i));
-    float y[2];
-    GDN_UNROLL
-    for (uint32_t part = 0; part < 2; part++) m.y[part][i] = y[part] = w[part].value(a, gdn_dstep_channel(a, p, part, i));
-    const uint32_t cv = gdn_dstep_channel(a, p, 2, i);
-    m.v[i] = gdn_dstep_round(w[2].value(a, cv)); /* a thread's own, as is its channel's state */
-    w[2].store(a, p, cv);
-    if (i == 64) m.beta = gdn_dstep_beta(a, p);
-    if (i == 96) m.g = gdn_dstep_gate(a, p);
-    gdn_sync_block();
-    m.q[i] = gdn_dstep_l2norm(y[0], gdn_dstep_squares(m.y[0]));
-    m.k[i] = gdn_dstep_l2norm(y[1], gdn_dstep_squares(m.y[1]));
-    const uint32_t before = i == 0 ? gdn_dstep_arrive(a, p) : 0;
-    gdn_sync_block();
-    return before;
+/* ---- half a column a thread ---- */
+enum { HALF = GDN_DSTEP_DIM / 2, HALF_GROUPS = HALF / 4 };
+struct half_smem {
+    gdn_dstep_smem m;
+    float sum[GDN_DSTEP_DIM], vn[GDN_DSTEP_DIM]; /* of the first half's rows; of a column */
+    gdn_dstep_place place;                       /* kept here to spare registers */
+};
+
+/* q and v by the first 128 threads, k and the gates by the others. */
+GDN_DEVICE void half_rows(gdn_dstep_smem &m, const gdn_dstep &a, const gdn_dstep_place &p, uint32_t half, uint32_t i) {
+    const uint32_t c = gdn_dstep_channel(a, p, half, i);
+    gdn_dstep_window w;
+    w.load(a, p, c);
+    if (half) {
+        gdn_dstep_gate gate = {};
+        if (i >= 64) gate.load(a, p, i >= 96);
+        if (i == 64) m.g = gate.decay(a);
+        if (i == 96) m.beta = gate.beta(a);
+    } else {
+        const uint32_t cv = gdn_dstep_channel(a, p, 2, i);
+        gdn_dstep_window v;
+        v.load(a, p, cv);
+        m.v[i] = gdn_dstep_round(v.value(a, cv));
+        v.store(a, p, cv);
+    }
+    const float y = w.value(a, c);
+    m.y[half][i] = y;
+    if (half)
+        gdn_bar_sync(2, GDN_DSTEP_DIM);
+    else
+        gdn_bar_sync(1, GDN_DSTEP_DIM);
+    (half ? m.k : m.q)[i] = gdn_dstep_l2norm(y, gdn_dstep_squares(m.y[half]));
 }
 
-/* Registers are for the state, which is loaded last: until then it comes nearer. */
 GDN_KERNEL(GDN_DSTEP_BLOCK, 3) gdn_decode_step(GDN_DSTEP_PARAMS) {
-    __shared__ gdn_dstep_smem m;
-    __shared__ gdn_state_smem turn;
+    __shared__ __align__(16) half_smem sm;
+    gdn_dstep_smem &m = sm.m;
     const gdn_dstep a = GDN_DSTEP_ARGS;
-    __shared__ gdn_dstep_place kept; /* for behind the state's passes */
-    const gdn_dstep_place p = gdn_dstep_find(a);
-    const uint32_t i = threadIdx.x;
-    if (i == 0) kept = p;
-    if (!p.conv) {
-        *gdn_dstep_out(a, p, i) = gdn_bf16 { 0 };
-        return;
+    const uint32_t half = threadIdx.x / GDN_DSTEP_DIM, i = threadIdx.x % GDN_DSTEP_DIM;
+    float s[HALF];
+    {
+        const gdn_dstep_place p = gdn_dstep_find(a);
+        if (threadIdx.x == 0) sm.place = p;
+        if (!p.conv) {
+            if (half == 0) *gdn_dstep_out(a, p, i) = gdn_bf16 { 0 };
+            return;
+        }
+        GDN_UNROLL /* registers are for the state, which is loaded last: until then it comes nearer */
+            for (uint32_t line = 0; line < 2 && !p.fresh; line++) gdn_prefetch_l2(p.state + (line * GDN_DSTEP_BLOCK + threadIdx.x) * 32);
+        half_rows(m, a, p, half, i);
+        const float *const from = gdn_opaque(p.state + half * HALF * GDN_DSTEP_DIM + i);
+        GDN_UNROLL
+        for (uint32_t j = 0; j < HALF; j++) s[j] = p.fresh ? 0.0f : gdn_ld4f_stream(from + j * GDN_DSTEP_DIM);
     }
-    GDN_UNROLL
-    for (uint32_t line = 0; line < 4 && !p.fresh; line++) gdn_prefetch_l2(p.state + (line * GDN_DSTEP_DIM + i) * 32);
-    const uint32_t before = narrow_rows(m, a, p);
-    gdn_state<GDN_DSTEP_DIM, false> s(turn);
-    s.load(kept.fresh ? nullptr : kept.state);
-    if (i == 0) m.last = gdn_dstep_is_last(a, kept, before); /* the count comes with the state */
-    m.v[i] = (m.v[i] - m.g * s.dot(m.k)) * m.beta;           /* a store between the passes: k is not kept in registers */
-    const float o = gdn_dstep_round(a.scale * s.step(m.g, m.v[i], m.k, m.q, kept.state));
-    m.o[i] = o;
-    gdn_dstep_norm n;
-    n.load(a, kept, i);
     gdn_sync_block();
-    *gdn_dstep_out(a, kept, i) = n.apply(a, o, gdn_dstep_squares(m.o));
-    if (!m.last) return;
+    const gdn_dstep_place &p = sm.place;
+    if (threadIdx.x == GDN_DSTEP_DIM) m.last = gdn_dstep_is_last(a, p, gdn_dstep_arrive(a, p)); /* it comes with the state */
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        if (turn == half) {
+            float sum = half ? sm.sum[i] : 0.0f;
+            GDN_UNROLL
+            for (uint32_t g = 0; g < HALF_GROUPS; g++)
+                sum += gdn_group_sum(float4 { s[4 * g], s[4 * g + 1], s[4 * g + 2], s[4 * g + 3] }, gdn_ld16f(m.k + half * HALF + 4 * g));
+            if (half)
+                sm.vn[i] = (m.v[i] - m.g * sum) * m.beta;
+            else
+                sm.sum[i] = sum;
+        }
+        gdn_sync_block();
+    }
+    float *const to = gdn_opaque(p.state + half * HALF * GDN_DSTEP_DIM + i);
     GDN_UNROLL
-    for (uint32_t part = 0; part < 2; part++) { /* read once more, likewise */
-        const uint32_t c = gdn_dstep_channel(a, kept, part, i);
-        gdn_dstep_window w;
-        w.load(a, kept, c);
-        w.store(a, kept, c);
+    for (uint32_t g = 0; g < HALF_GROUPS; g++) {
+        const float4 next = gdn_group_step(m.g, float4 { s[4 * g], s[4 * g + 1], s[4 * g + 2], s[4 * g + 3] },
+                                           gdn_ld16f(m.k + half * HALF + 4 * g), sm.vn[i]);
+        float *const row = to + 4 * g * GDN_DSTEP_DIM;
+        gdn_st4f_stream(row, next.x), gdn_st4f_stream(row + GDN_DSTEP_DIM, next.y), gdn_st4f_stream(row + 2 * GDN_DSTEP_DIM, next.z);
+        gdn_st4f_stream(row + 3 * GDN_DSTEP_DIM, next.w);
+        s[4 * g] = gdn_group_sum(next, gdn_ld16f(m.q + half * HALF + 4 * g));
+    }
+    gdn_dstep_norm n = {};
+    float sum = 0;
+    if (half) {
+        n.load(a, p, i);
+    } else {
+        GDN_UNROLL
+        for (uint32_t g = 0; g < HALF_GROUPS; g++) sum += s[4 * g];
+        sm.sum[i] = sum;
+    }
+    gdn_sync_block();
+    if (half) {
+        sum = sm.sum[i];
+        GDN_UNROLL
+        for (uint32_t g = 0; g < HALF_GROUPS; g++) sum += s[4 * g];
+        const float o = gdn_dstep_round(a.scale * sum);
+        m.o[i] = o;
+        gdn_bar_sync(1, GDN_DSTEP_DIM);
+        *gdn_dstep_out(a, p, i) = n.apply(a, o, gdn_dstep_squares(m.o));
+    } else if (m.last) {
+        GDN_UNROLL
+        for (uint32_t part = 0; part < 2; part++) { /* read once more, for the registers */
+            const uint32_t c = gdn_dstep_channel(a, p, part, i);
+            gdn_dstep_window w;
+            w.load_columns(a, p, c);
+            w.store(a, p, c);
+        }
     }
 }
 
@@ -104,27 +153,38 @@ GDN_DEVICE float wide_total(const float (&sums)[GDN_DSTEP_DIM / 4][GDN_DSTEP_DIM
     return sum;
 }
 
-/* q, k and v by 128 threads each, the gates by two lanes of the last 128. */
-GDN_DEVICE void wide_rows(gdn_dstep_smem &m, const gdn_dstep &a, const gdn_dstep_place &p, const gdn_dstep_window &w, uint32_t part,
-                          uint32_t i) {
-    const uint32_t c = gdn_dstep_channel(a, p, part, i);
-    if (part < 2) {
-        const float y = w.value(a, c);
-        m.y[part][i] = y;
-        if (part)
-            gdn_bar_sync(2, GDN_DSTEP_DIM);
+/* What a thread asks for before the state, by its part of the block: q, k and v by 128 threads each, the gates by two of the last. */
+struct wide_raw {
+    gdn_dstep_window w;
+    gdn_dstep_gate gate;
+    gdn_dstep_norm n;
+    GDN_METHOD void load(const gdn_dstep &a, const gdn_dstep_place &p, uint32_t part, uint32_t i) {
+        if (part < 3)
+            w.load(a, p, gdn_dstep_channel(a, p, part, i));
         else
-            gdn_bar_sync(1, GDN_DSTEP_DIM);
-        (part ? m.k : m.q)[i] = gdn_dstep_l2norm(y, gdn_dstep_squares(m.y[part]));
-    } else if (part == 2) {
-        m.v[i] = gdn_dstep_round(w.value(a, c));
-        w.store(a, p, c);
-    } else if (i == 0) {
-        m.g = gdn_dstep_gate(a, p);
-    } else if (i == 32) {
-        m.beta = gdn_dstep_beta(a, p);
+            gate.load(a, p, i >= 32);
+        if (part == 0) n.load(a, p, i);
     }
-}
+    GDN_METHOD void rows(gdn_dstep_smem &m, const gdn_dstep &a, const gdn_dstep_place &p, uint32_t part, uint32_t i) const {
+        const uint32_t c = gdn_dstep_channel(a, p, part, i);
+        if (part < 2) {
+            const float y = w.value(a, c);
+            m.y[part][i] = y;
+            if (part)
+                gdn_bar_sync(2, GDN_DSTEP_DIM);
+            else
+                gdn_bar_sync(1, GDN_DSTEP_DIM);
+            (part ? m.k : m.q)[i] = gdn_dstep_l2norm(y, gdn_dstep_squares(m.y[part]));
+        } else if (part == 2) {
+            m.v[i] = gdn_dstep_round(w.value(a, c));
+            w.store(a, p, c);
+        } else if (i == 0) {
+            m.g = gate.decay(a);
+        } else if (i == 32) {
+            m.beta = gate.beta(a);
+        }
+    }
+};
 
 GDN_KERNEL(GDN_DSTEP_WIDE, 2) gdn_decode_step_wide(GDN_DSTEP_PARAMS) {
     __shared__ wide_smem sm;
@@ -136,10 +196,8 @@ GDN_KERNEL(GDN_DSTEP_WIDE, 2) gdn_decode_step_wide(GDN_DSTEP_PARAMS) {
         if (part == 0) *gdn_dstep_out(a, p, i) = gdn_bf16 { 0 };
         return;
     }
-    gdn_dstep_window w = {};
-    gdn_dstep_norm n = {};
-    if (part < 3) w.load(a, p, gdn_dstep_channel(a, p, part, i));
-    if (part == 0) n.load(a, p, i);
+    wide_raw raw = {};
+    raw.load(a, p, part, i);
     const uint32_t rows = threadIdx.x / 32 % 4 * 32, column = part * 32 + gdn_lane();
     float *const mine = gdn_opaque(p.state + rows * GDN_DSTEP_DIM + column);
     float4 s[WIDE_GROUPS];
@@ -150,7 +208,7 @@ GDN_KERNEL(GDN_DSTEP_WIDE, 2) gdn_decode_step_wide(GDN_DSTEP_PARAMS) {
                        : float4 { gdn_ld4f_stream(f), gdn_ld4f_stream(f + GDN_DSTEP_DIM), gdn_ld4f_stream(f + 2 * GDN_DSTEP_DIM),
                                   gdn_ld4f_stream(f + 3 * GDN_DSTEP_DIM) };
     }
-    wide_rows(m, a, p, w, part, i);
+    raw.rows(m, a, p, part, i);
     gdn_sync_block();
     uint32_t before = 0;
     const bool counts = threadIdx.x == GDN_DSTEP_WIDE - 32;
@@ -169,10 +227,10 @@ GDN_KERNEL(GDN_DSTEP_WIDE, 2) gdn_decode_step_wide(GDN_DSTEP_PARAMS) {
     }
     if (counts) m.last = gdn_dstep_is_last(a, p, before);
     gdn_sync_block();
-    if (part < 2 && m.last) w.store(a, p, gdn_dstep_channel(a, p, part, i));
+    if (part < 2 && m.last) raw.w.store(a, p, gdn_dstep_channel(a, p, part, i));
     if (part) return;
     const float o = gdn_dstep_round(a.scale * wide_total(sm.sums[1], i));
     m.o[i] = o;
     gdn_bar_sync(1, GDN_DSTEP_DIM);
-    *gdn_dstep_out(a, p, i) = n.apply(a, o, gdn_dstep_squares(m.o));
+    *gdn_dstep_out(a, p, i) = raw.n.apply(a, o, gdn_dstep_squares(m.o));
 }

@@ -57,6 +57,9 @@ template <class T> GDN_DEVICE T *gdn_opaque(T *p) {
 GDN_DEVICE float gdn_ld4f_global(const float *p, EMU_AT) {
     return emu::aligned<float>(p, at);
 }
+GDN_DEVICE uint32_t gdn_ld2_global(const void *p, EMU_AT) {
+    return emu::aligned<uint16_t>(p, at);
+}
 GDN_DEVICE void gdn_st4f_global(float *p, float v, EMU_AT) {
     emu::put(p, v, at);
 }
@@ -87,9 +90,6 @@ GDN_DEVICE uint32_t gdn_ld_acquire(const uint32_t *p) {
 }
 GDN_DEVICE void gdn_st_release(uint32_t *p, uint32_t v) {
     __atomic_store_n(p, v, __ATOMIC_RELEASE);
-}
-GDN_DEVICE uint32_t gdn_atomic_add_acq_rel(uint32_t *p, uint32_t v) {
-    return __atomic_fetch_add(p, v, __ATOMIC_ACQ_REL);
 }
 GDN_DEVICE uint32_t gdn_atomic_add(uint32_t *p, uint32_t v) {
     return atomicAdd(p, v);

@@ -137,7 +137,7 @@ void step_case::run(emu::bench &t, const std::string &name) {
             (wide ? gdn_decode_step_wide : gdn_decode_step)(
                 x, weight, bias_p, conv_t.p + shift, a_p, b_p, made ? nullptr : A_log, made ? nullptr : dt, z, norm_w, out_t.p, state_t.p,
                 slot_p, fresh_p, acc_p, nk == nv ? nullptr : count_t.p, conv_stride(), state_stride(), nk, nv, x_stride(), z_stride(),
-                stride, stride, vpg, state_len(), 1e-6f, scale, flags());
+                stride, stride, vpg, state_len(), 1e-6f, gdn_output_scale((uint32_t)DIM, scale), flags());
         });
         auto same = [](const auto &tensor, const auto &v) { return memcmp(tensor.p, v.data(), v.size() * sizeof v[0]) == 0; };
         const bool conv_ok = same(conv_t, want.conv), state_ok = same(state_t, want.state), out_ok = same(out_t, want.out);

@@ -46,7 +46,6 @@ gdn_status gpu_pack_decode_step(const gdn_step_shape *s, gdn__call *c, gpu_args 
         { GDN_DECODE_STEP_P_WORKSPACE, 4 },
     };
     const uint32_t sizes[] = { s->nk, s->nv, s->x_stride, s->z_stride, s->a_stride, s->b_stride, s->vheads_per_group, s->state_len };
-    const float own = gdn__own_scale(s->k_dim);
     const gdn_status st = gdn__dstep_needed(s, c, err);
     if (st) return st;
     if (workspace_bytes(s) && !c->ptr[GDN_DECODE_STEP_P_WORKSPACE])
@@ -58,7 +57,7 @@ gdn_status gpu_pack_decode_step(const gdn_step_shape *s, gdn__call *c, gpu_args 
     gpu_arg_u64(a, s->state_stride);
     for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes; i++) gpu_arg_u32(a, sizes[i]);
     gpu_arg_f32(a, s->eps);
-    gpu_arg_f32(a, s->scale < own || s->scale > own ? s->scale : 0);
+    gpu_arg_f32(a, s->scale);
     gpu_arg_u32(a, flags_of(s));
     return GDN_OK;
 }
