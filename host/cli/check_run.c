@@ -72,6 +72,7 @@ static int workspace_of(uint32_t op) {
     case GDN_OP_DECODE: return GDN_DECODE_P_WORKSPACE;
     case GDN_OP_VERIFY: return GDN_VERIFY_P_WORKSPACE;
     case GDN_OP_VERIFY_WOA: return GDN_VERIFY_WOA_P_WORKSPACE;
+    case GDN_OP_DECODE_STEP: return GDN_DECODE_STEP_P_WORKSPACE;
     default: return -1;
     }
 }
@@ -88,6 +89,9 @@ gdn_status self_go(self_test *s, const gdn_shape *shape, const uint64_t *ptr, ui
     memcpy(with_workspace, ptr, n_ptr * sizeof *ptr);
     const int at = workspace_of(shape->op);
     if (at >= 0 && (uint32_t)at < n_ptr && route.workspace_bytes) with_workspace[at] = self_poisoned(s, route.workspace_bytes);
+    if (shape->op == GDN_OP_DECODE_STEP && with_workspace[at] && /* it counts there, from zero */
+        (st = gdn_fill(s->g, NULL, with_workspace[at], 0, route.workspace_bytes)))
+        goto out;
     const gdn_launch_args args = { (uint32_t)sizeof args, n_ptr, n_u32, 0, NULL, with_workspace, u32 };
     st = gdn_launch(plan, &args);
     if (!st) st = gdn_sync(s->g, NULL);
@@ -171,7 +175,7 @@ int cli_check_self(const cli_common *c) {
     s->reference = (info.flags & GDN_F_REFERENCE) != 0;
     s->seed = 20240611;
     static void (*const tests[])(self_test *) = { self_conv,   self_gates, self_ba,     self_prefill, self_decode,
-                                                  self_verify, self_norm,  self_states, self_w4a4 };
+                                                  self_verify, self_norm,  self_states, self_w4a4,    self_decode_step };
     enum { N = sizeof tests / sizeof *tests };
     for (uint32_t i = 0; i < 2 * N; i++) {
         s->act = i < N ? GDN_F32 : GDN_BF16;

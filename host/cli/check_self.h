@@ -39,10 +39,11 @@ gdn_status self_go(self_test *s, const gdn_shape *shape, const uint64_t *ptr, ui
 void self_report(self_test *s, uint32_t op, const char *what, const char *entry, double err, double bound);
 void self_failed(self_test *s, uint32_t op, gdn_status st);
 
-/* check_rule.c, check_layer.c */
+/* check_rule.c, check_layer.c, check_step.c */
 void self_prefill(self_test *s);
 void self_decode(self_test *s);
 void self_verify(self_test *s);
+void self_decode_step(self_test *s);
 void self_conv(self_test *s);
 void self_gates(self_test *s);
 void self_ba(self_test *s);

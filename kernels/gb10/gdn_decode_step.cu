@@ -3,8 +3,8 @@
  *
  * Grid (nv, batch), no dynamic shared memory: a block has one value head of one sequence, and makes q and k of its key head itself. The
  * bytes of conv_silu_split_l2norm, gdn_gates, gated_delta_rule_decode and gated_rmsnorm in that order (gdn_decode_step.cuh).
- *   gdn_decode_step        block 256: a thread has half a value column of the state in registers; three blocks a multiprocessor
- *   gdn_decode_step_wide   block 512: warp w has 32 columns and 32 rows of the state, so that a head is read at once; few sequences
+ *   gdn_decode_step        block 256: a thread has half a value column of the state in registers; three blocks a multiprocessor (two
+ * on 12.x) gdn_decode_step_wide   block 512: warp w has 32 columns and 32 rows of the state, so that a head is read at once; few sequences
  * Both read x, weight, bias, a, b, A_log, dt_bias, z, norm_weight, slots, fresh, accepted; write conv_state, state, out and the counts
  * in `arrived` (batch * nk, zero before and after; not looked at when nv = nk). batch at most 65535; any strides, any element-aligned
  * base.
@@ -30,6 +30,12 @@
     }
 
 /* ---- half a column a thread ---- */
+/* 80 registers a thread do on 9.0; the compiler for 12.x wants a few more, and that device needs fewer blocks. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+#define HALF_BLOCKS 2
+#else
+#define HALF_BLOCKS 3
+#endif
 enum { HALF = GDN_DSTEP_DIM / 2, HALF_GROUPS = HALF / 4 };
 struct half_smem {
     gdn_dstep_smem m;
@@ -63,29 +69,34 @@ GDN_DEVICE void half_rows(gdn_dstep_smem &m, const gdn_dstep &a, const gdn_dstep
     (half ? m.k : m.q)[i] = gdn_dstep_l2norm(y, gdn_dstep_squares(m.y[half]));
 }
 
-GDN_KERNEL(GDN_DSTEP_BLOCK, 3) gdn_decode_step(GDN_DSTEP_PARAMS) {
+GDN_DEVICE void half_load(float (&s)[HALF], const gdn_dstep_place &p, uint32_t half, uint32_t i) {
+    const float *const from = gdn_opaque(p.state + half * HALF * GDN_DSTEP_DIM + i);
+    const bool fresh = p.fresh;
+    GDN_UNROLL
+    for (uint32_t j = 0; j < HALF; j++) s[j] = fresh ? 0.0f : gdn_ld4f_stream(from + j * GDN_DSTEP_DIM);
+}
+
+GDN_KERNEL(GDN_DSTEP_BLOCK, HALF_BLOCKS) gdn_decode_step(GDN_DSTEP_PARAMS) {
     __shared__ __align__(16) half_smem sm;
     gdn_dstep_smem &m = sm.m;
     const gdn_dstep a = GDN_DSTEP_ARGS;
     const uint32_t half = threadIdx.x / GDN_DSTEP_DIM, i = threadIdx.x % GDN_DSTEP_DIM;
-    float s[HALF];
     {
-        const gdn_dstep_place p = gdn_dstep_find(a);
-        if (threadIdx.x == 0) sm.place = p;
-        if (!p.conv) {
-            if (half == 0) *gdn_dstep_out(a, p, i) = gdn_bf16 { 0 };
+        const gdn_dstep_place at = gdn_dstep_find(a);
+        if (threadIdx.x == 0) sm.place = at;
+        if (!at.conv) {
+            if (half == 0) *gdn_dstep_out(a, at, i) = gdn_bf16 { 0 };
             return;
         }
-        GDN_UNROLL /* registers are for the state, which is loaded last: until then it comes nearer */
-            for (uint32_t line = 0; line < 2 && !p.fresh; line++) gdn_prefetch_l2(p.state + (line * GDN_DSTEP_BLOCK + threadIdx.x) * 32);
-        half_rows(m, a, p, half, i);
-        const float *const from = gdn_opaque(p.state + half * HALF * GDN_DSTEP_DIM + i);
-        GDN_UNROLL
-        for (uint32_t j = 0; j < HALF; j++) s[j] = p.fresh ? 0.0f : gdn_ld4f_stream(from + j * GDN_DSTEP_DIM);
+        for (uint32_t line = 0; line < 2 && !at.fresh; line++) gdn_prefetch_l2(at.state + (line * GDN_DSTEP_BLOCK + threadIdx.x) * 32);
+        half_rows(m, a, at, half, i);
     }
     gdn_sync_block();
     const gdn_dstep_place &p = sm.place;
+    float s[HALF]; /* registers are for the state, which is loaded last: until now it came nearer */
+    half_load(s, p, half, i);
     if (threadIdx.x == GDN_DSTEP_DIM) m.last = gdn_dstep_is_last(a, p, gdn_dstep_arrive(a, p)); /* it comes with the state */
+    GDN_NO_UNROLL
     for (uint32_t turn = 0; turn < 2; turn++) {
         if (turn == half) {
             float sum = half ? sm.sum[i] : 0.0f;

@@ -51,6 +51,24 @@ static void ba_guards_in_order(void **state) {
     assert_null(gdn__ba_guard_text(GDN_BA_TWIN));
 }
 
+/* Each row breaks everything from its guard on. */
+static void decode_step_guards_in_order(void **state) {
+    (void)state;
+    gdn_step_shape s = { .k_dim = 64, .v_dim = 64, .width = 3, .state_type = GDN_BF16 };
+    assert_int_equal(gdn__dstep_pick(&s, 65536), GDN_STEP_DIMS);
+    s.k_dim = 128;
+    assert_int_equal(gdn__dstep_pick(&s, 65536), GDN_STEP_DIMS);
+    s.v_dim = 128;
+    assert_int_equal(gdn__dstep_pick(&s, 65536), GDN_STEP_WIDTH);
+    s.width = 4;
+    assert_int_equal(gdn__dstep_pick(&s, 65536), GDN_STEP_STATE_TYPE);
+    s.state_type = GDN_F32;
+    assert_int_equal(gdn__dstep_pick(&s, 65536), GDN_STEP_BATCH);
+    assert_int_equal(gdn__dstep_pick(&s, 65535), GDN_STEP_TAKEN);
+    assert_string_equal(gdn__dstep_guard_text(GDN_STEP_DIMS), "k_dim or v_dim is not 128");
+    assert_null(gdn__dstep_guard_text(GDN_STEP_TAKEN));
+}
+
 static void ba_tensor_core_guards(void **state) {
     (void)state;
     assert_int_equal(gdn__ba_tc_min_rows(132), 165);
@@ -164,6 +182,7 @@ int main(void) {
         cmocka_unit_test(scalar_spine_rows),
         cmocka_unit_test(ba_floor),
         cmocka_unit_test(ba_guards_in_order),
+        cmocka_unit_test(decode_step_guards_in_order),
         cmocka_unit_test(ba_tensor_core_guards),
         cmocka_unit_test(woa_guards_in_order),
         cmocka_unit_test(tensor_core_spine_guards),
