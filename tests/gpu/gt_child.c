@@ -60,12 +60,12 @@ static bool plan_all(gdn *g, gdn_hplan *plan[GT_ANY + 1]) {
 }
 
 /* The lowest hardware thread of the core that this one is part of; itself where that cannot be read. */
-static int first_of_core(int cpu) {
+static unsigned first_of_core(unsigned cpu) {
     char path[96];
-    int first = cpu;
-    (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    unsigned first = cpu;
+    (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list", cpu);
     FILE *f = fopen(path, "r");
-    if (f && fscanf(f, "%d", &first) != 1) first = cpu;
+    if (f && (fscanf(f, "%u", &first) != 1 || first >= CPU_SETSIZE)) first = cpu;
     if (f) (void)fclose(f);
     return first;
 }
@@ -79,7 +79,7 @@ static void choose_cores(void) {
     if (want <= 0 || sched_getaffinity(0, sizeof all, &all) != 0) return;
     CPU_ZERO(&some);
     CPU_ZERO(&taken);
-    for (int i = 0; i < CPU_SETSIZE && n < want; i++) {
+    for (unsigned i = 0; i < CPU_SETSIZE && n < want; i++) {
         if (!CPU_ISSET(i, &all) || CPU_ISSET(first_of_core(i), &taken)) continue;
         CPU_SET(first_of_core(i), &taken);
         CPU_SET(i, &some);
