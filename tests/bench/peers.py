@@ -4,12 +4,13 @@
     python3 tests/bench/peers.py [--target hopper] [--op prefill,decode] [--tokens 256,1193,4593,8192,32768] [--heads 16/48]
 
 Needs a GPU, PyTorch, and a built libgdn (GDN_LIBRARY names libgdn.so; the usual GDN_PLUGIN_PATH and GDN_CONF_DIR apply). A peer that
-cannot be imported is left out by name: flash-linear-attention (fla-core).
+cannot be imported is left out by name: flash-linear-attention (fla-core), FlashQLA (flash-qla), FlashInfer (flashinfer-python).
 Errors are relative RMS against an f64 token recurrence.
 Times: CUDA graph of several calls over rotated inputs, median of 21 replays, microseconds a call.
 """
 import argparse
 import ctypes as C
+import functools
 import math
 import os
 import sys
@@ -150,15 +151,41 @@ def copy_bandwidth():
     return 2 * 4 * (1 << 30) / min(times) / 1e9
 
 
-def fla(name, wanted=True):
-    if not wanted:
-        return None
+@functools.cache
+def importable(name, module, attribute):
+    """What a peer offers, or None and a line that says why not."""
     try:
-        import fla.ops.gated_delta_rule as ops
-        return getattr(ops, name)
+        import importlib
+        return getattr(importlib.import_module(module), attribute)
     except Exception as why:  # whatever an import can raise
-        print(f"flash-linear-attention is left out: {why}")
+        print(f"{name} is left out: {why}")
         return None
+
+
+def prefill_peers(data):
+    """{name: call(i) -> output [T, nv, 128], state [nv, 128, 128]} over the given inputs, of what can be imported."""
+    logs = [(d[3][:, 0].log()[None], d[3][:, 1][None].contiguous()) for d in data]
+    lin = [(d[3][:, 0].contiguous(), d[3][:, 1].contiguous()) for d in data]
+    ends = torch.tensor([0, data[0][0].shape[0]], dtype=torch.int64, device="cuda")
+
+    def batched(f):
+        def call(i):
+            q, k, v, _, h0 = data[i]
+            o, S = f(q[None], k[None], v[None], logs[i][0], logs[i][1], initial_state=h0[None], output_final_state=True)
+            return o[0], S[0]
+        return call
+
+    def packed(f):
+        def call(i):
+            q, k, v, _, h0 = data[i]
+            o, S = f(q, k, v, lin[i][0], lin[i][1], None, h0[None], True, ends)
+            return o, S[0]
+        return call
+
+    found = {"flash-linear-attention": (importable("flash-linear-attention", "fla.ops.gated_delta_rule", "chunk_gated_delta_rule"), batched),
+             "FlashQLA": (importable("FlashQLA", "flash_qla", "chunk_gated_delta_rule"), batched),
+             "FlashInfer": (importable("FlashInfer", "flashinfer.gdn_prefill", "chunk_gated_delta_rule"), packed)}
+    return {name: wrap(f) for name, (f, wrap) in found.items() if f}
 
 
 def kernel_times(call, calls=5):
@@ -171,13 +198,12 @@ def kernel_times(call, calls=5):
     return [(e.key[:60], e.device_time_total / calls) for e in p.key_averages() if e.device_time_total]
 
 
-def prefill(target, tokens, nk, nv, check_up_to, kernels, peers):
+def prefill(target, tokens, nk, nv, check_up_to, kernels, peers, routes):
     scalar = {"gdn_prefill_tc": "false", "gdn_prefill_fast": "false"}
     forms = {"scalar": scalar, "scalar, not pipelined": {**scalar, "gdn_pipe": "0"}}
     if target == "hopper":
         forms["tensor cores"] = {**scalar, "gdn_prefill_tc": "true"}
         forms["fast"] = {"gdn_prefill_fast": "true"}
-    peer = fla("chunk_gated_delta_rule", peers)
     for T in tokens:
         size = T * (2 * nk + nv) * 256
         sets = max(1, min(8, (200 << 20) // size))
@@ -185,6 +211,8 @@ def prefill(target, tokens, nk, nv, check_up_to, kernels, peers):
         want = recurrence(*data[0]) if T <= check_up_to else None
         rows = []
         for form, levers in forms.items():
+            if routes and form not in routes:
+                continue
             try:
                 g = Gdn(target, **levers)
                 plan, entry, bytes_ = g.plan(op=OP_PREFILL, nk=nk, nv=nv, k_dim=128, v_dim=128, max_tokens=T, max_batch=1)
@@ -205,16 +233,14 @@ def prefill(target, tokens, nk, nv, check_up_to, kernels, peers):
             torch.cuda.synchronize()
             e = (error(out, want[0]), error(states[0], want[1])) if want else (None, None)
             rows.append((f"gdn {form}: {entry}", *e, timed(call, sets, calls), call))
-        if peer:
-            logs = [(d[3][:, 0].log()[None], d[3][:, 1][None].contiguous()) for d in data]
-
-            def call(i):
-                q, k, v, _, h0 = data[i]
-                return peer(q[None], k[None], v[None], logs[i][0], logs[i][1], initial_state=h0[None], output_final_state=True)
-
-            o, S = call(0)
-            e = (error(o[0], want[0]), error(S[0], want[1])) if want else (None, None)
-            rows.append(("flash-linear-attention", *e, timed(call, sets, calls), call))
+        for name, call in (prefill_peers(data) if peers else {}).items():
+            try:
+                with torch.no_grad():
+                    o, S = call(0)
+                    e = (error(o, want[0]), error(S, want[1])) if want else (None, None)
+                    rows.append((name, *e, timed(call, sets, calls), call))
+            except Exception as why:  # a peer's own compiler or launch
+                print(f"{name} T={T} is left out: {str(why)[:300]}")
         for name, eo, es, us, call in rows:
             err = f"output {eo:.3e} state {es:.3e}" if eo is not None else "error not taken"
             print(f"prefill {nk}/{nv} T={T:6d} {us:9.1f} us  {err}  {name}", flush=True)
@@ -223,7 +249,7 @@ def prefill(target, tokens, nk, nv, check_up_to, kernels, peers):
 
 
 def decode(target, batches, nk, nv, peers):
-    peer = fla("fused_recurrent_gated_delta_rule", peers)
+    peer = importable("flash-linear-attention", "fla.ops.gated_delta_rule", "fused_recurrent_gated_delta_rule") if peers else None
     bw = copy_bandwidth()
     print(f"copy bandwidth {bw:.2f} TB/s")
     for B in batches:
@@ -252,6 +278,7 @@ def main():
     p.add_argument("--batches", default="1,16,64,256")
     p.add_argument("--heads", default="16/48")
     p.add_argument("--check-up-to", type=int, default=8192, help="largest T for which errors are taken")
+    p.add_argument("--routes", help="prefill: only these of the target's routes, by the names printed, with commas: fast,tensor cores")
     p.add_argument("--no-peers", action="store_true", help="the target alone")
     p.add_argument("--kernels", action="store_true", help="the time of each kernel below each row")
     a = p.parse_args()
@@ -259,7 +286,8 @@ def main():
     torch.manual_seed(1)
     print(torch.cuda.get_device_name(), "torch", torch.__version__)
     if "prefill" in a.op:
-        prefill(a.target, list(map(int, a.tokens.split(","))), nk, nv, a.check_up_to, a.kernels, not a.no_peers)
+        prefill(a.target, list(map(int, a.tokens.split(","))), nk, nv, a.check_up_to, a.kernels, not a.no_peers,
+                a.routes.split(",") if a.routes else None)
     if "decode" in a.op:
         decode(a.target, list(map(int, a.batches.split(","))), nk, nv, not a.no_peers)
 
