@@ -297,6 +297,7 @@ gdn_status gdn_engine_routes(const gdn_engine *e, gdn_engine_route_fn each, void
         [GDN__PLAN_DECODE] = GDN_OP_DECODE,    [GDN__PLAN_VERIFY] = GDN_OP_VERIFY,
         [GDN__PLAN_WOA] = GDN_OP_VERIFY_WOA,   [GDN__PLAN_FOLD] = GDN_OP_FOLD,
         [GDN__PLAN_CLEAR] = GDN_OP_FLAG_CLEAR, [GDN__PLAN_NORM] = GDN_OP_NORM,
+        [GDN__PLAN_STEP] = GDN_OP_DECODE_STEP,
     };
     for (uint32_t i = 0; i < GDN__PLANS; i++) {
         const gdn__used *used = &e->used[i];

@@ -22,6 +22,7 @@ enum {
     GDN__PLAN_FOLD,
     GDN__PLAN_CLEAR,
     GDN__PLAN_NORM,
+    GDN__PLAN_STEP, /* NULL: a decode step goes by conv, decode and norm */
     GDN__PLANS
 };
 
@@ -66,7 +67,7 @@ struct gdn_engine {
     void *dense_ctx;
     gdn_hplan *plans[GDN__PLANS];
     gdn__used used[GDN__PLANS];
-    uint64_t workspace;
+    uint64_t workspace, step_workspace; /* of all plans but the fused step's; its own, which it counts in */
     uint64_t embed, head, final_norm;
     gdn__layer *layers;
     gdn__rows rows;

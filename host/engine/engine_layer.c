@@ -125,17 +125,42 @@ static gdn_status run_norm(gdn_engine *e, const gdn__layer *l, uint32_t rows) {
     return gdn__plan_launch(e, GDN__PLAN_NORM, GDN_NORM_N_PTR, ptr, GDN_NORM_N_U32, u32);
 }
 
+/* Convolution, rule and norm of one row, in one launch. */
+static gdn_status run_step(gdn_engine *e, const gdn__layer *l) {
+    const gdn_model_config *c = &e->c;
+    const uint64_t ptr[GDN_DECODE_STEP_N_PTR] = {
+        [GDN_DECODE_STEP_P_X] = e->rows.qkvz,
+        [GDN_DECODE_STEP_P_WEIGHT] = l->conv,
+        [GDN_DECODE_STEP_P_CONV_STATE] = l->conv_state,
+        [GDN_DECODE_STEP_P_A] = e->rows.gates,
+        [GDN_DECODE_STEP_P_B] = e->rows.gates + (uint64_t)c->nv * sizeof(float),
+        [GDN_DECODE_STEP_P_STATE] = l->state,
+        [GDN_DECODE_STEP_P_Z] = e->rows.qkvz + (uint64_t)gdn_config_channels(c) * gdn__type_bytes(e->act),
+        [GDN_DECODE_STEP_P_NORM_WEIGHT] = l->gdn_norm,
+        [GDN_DECODE_STEP_P_OUT] = e->rows.core_n,
+        [GDN_DECODE_STEP_P_ACCEPTED] = e->shifted ? e->accepted : 0,
+        [GDN_DECODE_STEP_P_WORKSPACE] = e->step_workspace,
+    };
+    const uint32_t u32[GDN_DECODE_STEP_N_U32] = { [GDN_DECODE_STEP_U_BATCH] = 1 };
+    return gdn__plan_launch(e, GDN__PLAN_STEP, GDN_DECODE_STEP_N_PTR, ptr, GDN_DECODE_STEP_N_U32, u32);
+}
+
+/* core_n = norm(rule(conv(qkvz))), launch by launch. */
+static gdn_status run_parts(gdn_engine *e, const gdn__layer *l, uint32_t rows, uint32_t how) {
+    gdn_status s = run_conv(e, l, rows, how);
+    if (s == GDN_OK && how == GDN__RUN_PREFILL) s = run_prefill(e, l, rows);
+    if (s == GDN_OK && how == GDN__RUN_DECODE) s = run_decode(e, l);
+    if (s == GDN_OK && how == GDN__RUN_VERIFY) s = run_verify(e, l, rows);
+    return s == GDN_OK ? run_norm(e, l, rows) : s;
+}
+
 /* proj = linear_attn(h) */
 static gdn_status run_attention(gdn_engine *e, const gdn__layer *l, uint32_t rows, uint32_t how) {
     const gdn_model_config *c = &e->c;
     const uint32_t n = gdn__product_rows(e, rows);
     gdn_status s = e->dense->matmul(e->dense_ctx, e->rows.h, l->qkvz, e->rows.qkvz, n, c->hidden, gdn_config_qkvz(c), e->act);
-    if (s == GDN_OK) s = run_conv(e, l, rows, how);
     if (s == GDN_OK) s = run_gates(e, l, rows);
-    if (s == GDN_OK && how == GDN__RUN_PREFILL) s = run_prefill(e, l, rows);
-    if (s == GDN_OK && how == GDN__RUN_DECODE) s = run_decode(e, l);
-    if (s == GDN_OK && how == GDN__RUN_VERIFY) s = run_verify(e, l, rows);
-    if (s == GDN_OK) s = run_norm(e, l, rows);
+    if (s == GDN_OK) s = how == GDN__RUN_DECODE && e->plans[GDN__PLAN_STEP] ? run_step(e, l) : run_parts(e, l, rows, how);
     if (s == GDN_OK) s = e->dense->matmul(e->dense_ctx, e->rows.core_n, l->out, e->rows.proj, n, c->nv * c->v_dim, c->hidden, e->act);
     return s;
 }

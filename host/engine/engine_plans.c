@@ -94,17 +94,53 @@ static gdn_status make_rest(gdn_engine *e, gdn_text *err) {
     return s;
 }
 
-/* One workspace serves all plans: their launches follow each other on one stream. */
+/* The fused decode step, where the target has it for this model. The gates are ba_gates' (f32, never rounded), so that a step has the
+ * bytes of the launches that it stands for. */
+static gdn_status make_step(gdn_engine *e, gdn_text *err) {
+    const gdn_model_config *c = &e->c;
+    const gdn_step_shape shape = {
+        .base = base(e, GDN_OP_DECODE_STEP, sizeof shape, 0),
+        .nk = c->nk,
+        .nv = c->nv,
+        .k_dim = c->k_dim,
+        .v_dim = c->v_dim,
+        .width = c->conv_width,
+        .state_len = c->conv_width - 1 + e->max_rows,
+        .x_stride = gdn_config_qkvz(c),
+        .z_stride = gdn_config_qkvz(c),
+        .weight_type = e->act,
+        .gates = GDN_STEP_GATES_MADE,
+        .head_map = GDN_HEADS_GROUPED,
+        .state_type = GDN_F32,
+        .norm_act = GDN_NORM_SILU,
+        .norm_weight_type = e->act,
+        .eps = c->eps,
+        .max_batch = 1,
+    };
+    gdn_info info = { .struct_size = (uint32_t)sizeof info };
+    if (gdn_describe(e->g, &info) || info.abi_minor < 2) return GDN_OK; /* a plugin that does not know the operation */
+    const gdn_status s = make(e, GDN__PLAN_STEP, &shape.base, err);
+    if (s <= 0) return s;
+    if (err && err->cap) err->len = 0, err->buf[0] = 0; /* refused or absent: no complaint */
+    return GDN_OK;
+}
+
+static gdn_status workspace_of(const gdn_engine *e, uint32_t plan, uint64_t *bytes, gdn_text *err) {
+    gdn_route r = { .struct_size = (uint32_t)sizeof r };
+    const gdn_status s = gdn_explain(e->plans[plan], 0, NULL, &r);
+    if (s < 0) return gdn__engine_say(err, s, "explain: %s", gdn_status_text(s));
+    if (r.workspace_bytes > *bytes) *bytes = r.workspace_bytes;
+    return GDN_OK;
+}
+
+/* One workspace serves all plans, whose launches follow each other on one stream, but the fused step's: that one keeps counts in its. */
 static gdn_status make_workspace(gdn_engine *e, gdn_text *err) {
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < GDN__PLANS; i++) {
-        if (!e->plans[i]) continue;
-        gdn_route r = { .struct_size = (uint32_t)sizeof r };
-        const gdn_status s = gdn_explain(e->plans[i], 0, NULL, &r);
-        if (s < 0) return gdn__engine_say(err, s, "explain: %s", gdn_status_text(s));
-        if (r.workspace_bytes > bytes) bytes = r.workspace_bytes;
-    }
-    return bytes ? gdn__arena_take(&e->mem, bytes, &e->workspace, err) : GDN_OK;
+    uint64_t bytes = 0, step = 0;
+    gdn_status s = GDN_OK;
+    for (uint32_t i = 0; s == GDN_OK && i < GDN__PLANS; i++)
+        if (e->plans[i]) s = workspace_of(e, i, i == GDN__PLAN_STEP ? &step : &bytes, err);
+    if (s == GDN_OK && step) s = gdn__arena_zeros(&e->mem, step, &e->step_workspace, err);
+    return s == GDN_OK && bytes ? gdn__arena_take(&e->mem, bytes, &e->workspace, err) : s;
 }
 
 gdn_status gdn__plans_make(gdn_engine *e, gdn_text *err) {
@@ -116,6 +152,7 @@ gdn_status gdn__plans_make(gdn_engine *e, gdn_text *err) {
     if (s == GDN_OK && e->woa) s = make_rule(e, GDN__PLAN_WOA, GDN_OP_VERIFY_WOA, err);
     if (s == GDN_OK) s = make_rule(e, GDN__PLAN_FOLD, GDN_OP_FOLD, err);
     if (s == GDN_OK) s = make_rest(e, err);
+    if (s == GDN_OK) s = make_step(e, err);
     if (s == GDN_OK) s = make_workspace(e, err);
     return s;
 }
