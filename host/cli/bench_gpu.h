@@ -27,7 +27,7 @@ typedef struct gpu_bench {
     gdn_text err;
 } gpu_bench;
 
-#define GPU_BENCH_OPS "prefill,decode,verify,fold,ba_gates,conv,norm,gates,w4a4"
+#define GPU_BENCH_OPS "prefill,decode,verify,fold,decode_step,ba_gates,conv,norm,gates,w4a4"
 /* Operations of ops (a comma list of GPU_BENCH_OPS). NULL: it could not run; one line was printed. */
 json_t *gpu_bench_run(const cli_common *cli, const char *ops, uint32_t nk, uint32_t nv, uint32_t replays);
 void gpu_bench_print(const json_t *doc);
@@ -53,7 +53,7 @@ typedef struct gpu_bench_row {
     uint64_t ptr[GPU_BENCH_PTRS], step[GPU_BENCH_PTRS];
     uint32_t n_ptr, u32[2], n_u32, sets;
     double bytes, flop;               /* flop 0: not meant for this row        */
-    const struct gpu_bench_row *then; /* launched after it, timed with it      */
+    const struct gpu_bench_row *then; /* launched after it, timed with it; four in all */
 } gpu_bench_row;
 /* Plans, times, adds a row; *us gets the median. shape_keys is taken over. false: a line was printed. */
 bool gpu_bench_row_add(gpu_bench *b, const gpu_bench_row *row, json_t *shape_keys, double *us);
@@ -64,6 +64,7 @@ bool gpu_bench_conv(gpu_bench *b);
 bool gpu_bench_norm(gpu_bench *b);
 bool gpu_bench_gates(gpu_bench *b);
 bool gpu_bench_w4a4(gpu_bench *b); /* bench_gpu_w4a4.c */
+bool gpu_bench_step(gpu_bench *b); /* bench_gpu_step.c */
 
 /* ---- bench_gpu_rule.c ---- */
 bool gpu_bench_prefill(gpu_bench *b, const gdn_options *base);

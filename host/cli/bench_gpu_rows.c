@@ -3,11 +3,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { D = 128, WIDTH = 4, GRAPH_US = 1500, MAX_CALLS = 512 };
+enum { D = 128, WIDTH = 4, GRAPH_US = 1500, MAX_CALLS = 512, PARTS = 4 };
 
 typedef struct running {
     const gpu_bench_row *row;
-    const gdn_hplan *plan, *then;
+    gdn_hplan *plan[PARTS]; /* of the row and of those that follow it */
 } running;
 
 static bool launch(const gpu_bench_row *row, const gdn_hplan *plan, uint32_t i, void *stream) {
@@ -18,28 +18,31 @@ static bool launch(const gpu_bench_row *row, const gdn_hplan *plan, uint32_t i, 
 }
 static bool call(void *user, uint32_t i, void *stream) {
     const running *r = user;
-    return launch(r->row, r->plan, i, stream) && (!r->then || launch(r->row->then, r->then, i, stream));
+    bool ok = true;
+    uint32_t k = 0;
+    for (const gpu_bench_row *row = r->row; ok && row; row = row->then) ok = launch(row, r->plan[k++], i, stream);
+    return ok;
 }
 
-/* "first" or "first + second"; false: an operation that cannot be planned, which was said. */
-static bool plan_row(gpu_bench *b, const gpu_bench_row *row, gdn_hplan *plan[2], char *entry, size_t cap) {
-    const gpu_bench_row *part[2] = { row, row->then };
-    for (uint32_t i = 0; i < 2 && part[i]; i++) {
+/* "first" or "first + second + ..."; false: an operation that cannot be planned, which was said. */
+static bool plan_row(gpu_bench *b, running *r, char *entry, size_t cap) {
+    uint32_t i = 0;
+    for (const gpu_bench_row *part = r->row; part; part = part->then, i++) {
         gdn_route route = { .struct_size = (uint32_t)sizeof route };
         const size_t n = i ? strlen(entry) : 0;
-        if (gdn_plan_make(b->g, part[i]->shape, NULL, &plan[i], &b->err)) return cli_error(b->cli, "%s: %s", part[i]->op, b->text), false;
-        if (gdn_explain(plan[i], part[i]->n_u32, part[i]->u32, &route)) return cli_error(b->cli, "%s: no route", part[i]->op), false;
+        if (i == PARTS) return cli_error(b->cli, "%s: more than %d operations in a row", part->op, (int)PARTS), false;
+        if (gdn_plan_make(b->g, part->shape, NULL, &r->plan[i], &b->err)) return cli_error(b->cli, "%s: %s", part->op, b->text), false;
+        if (gdn_explain(r->plan[i], part->n_u32, part->u32, &route)) return cli_error(b->cli, "%s: no route", part->op), false;
         (void)snprintf(entry + n, cap - n, "%s%s", i ? " + " : "", route.entry);
     }
     return true;
 }
 
 bool gpu_bench_row_add(gpu_bench *b, const gpu_bench_row *row, json_t *shape_keys, double *us) {
-    gdn_hplan *plan[2] = { NULL };
-    char entry[128] = "";
+    char entry[160] = "";
     gpu_times t;
-    bool ok = plan_row(b, row, plan, entry, sizeof entry);
-    running r = { row, plan[0], plan[1] };
+    running r = { .row = row };
+    bool ok = plan_row(b, &r, entry, sizeof entry);
     if (!ok) goto out;
     ok = false;
     const uint32_t calls = gpu_clock_calls(&b->clock, call, &r, GRAPH_US, row->sets < 8 ? 8 : row->sets, MAX_CALLS);
@@ -55,8 +58,7 @@ bool gpu_bench_row_add(gpu_bench *b, const gpu_bench_row *row, json_t *shape_key
     ok = doc && json_array_append_new(b->rows, doc) == 0;
 out:
     json_decref(shape_keys);
-    gdn_plan_free(plan[0]);
-    gdn_plan_free(plan[1]);
+    for (uint32_t i = 0; i < PARTS; i++) gdn_plan_free(r.plan[i]);
     return ok;
 }
 
