@@ -47,6 +47,7 @@
 #define GDN_DSTEP_SIGMOID    4u  /* the norm's gate is sigmoid(z), not z*sigmoid(z) */
 #define GDN_DSTEP_TILED      8u  /* key head of value head h: h % nk                */
 #define GDN_DSTEP_GATES_MADE 16u /* a and b hold the f32 decay and beta             */
+#define GDN_DSTEP_AHEAD      32u /* gdn_decode_step: the state comes to the last cache while the convolution runs */
 
 #define GDN_STATE_BLOCK              256
 #define GDN_STATE_BYTES              32768 /* of one state, a block */

@@ -88,12 +88,13 @@ GDN_KERNEL(GDN_DSTEP_BLOCK, HALF_BLOCKS) gdn_decode_step(GDN_DSTEP_PARAMS) {
             if (half == 0) *gdn_dstep_out(a, at, i) = gdn_bf16 { 0 };
             return;
         }
-        for (uint32_t line = 0; line < 2 && !at.fresh; line++) gdn_prefetch_l2(at.state + (line * GDN_DSTEP_BLOCK + threadIdx.x) * 32);
+        for (uint32_t line = 0; line < 2 && a.flags & GDN_DSTEP_AHEAD && !at.fresh; line++)
+            gdn_prefetch_l2(at.state + (line * GDN_DSTEP_BLOCK + threadIdx.x) * 32);
         half_rows(m, a, at, half, i);
     }
     gdn_sync_block();
     const gdn_dstep_place &p = sm.place;
-    float s[HALF]; /* registers are for the state, which is loaded last: until now it came nearer */
+    float s[HALF]; /* registers are for the state, which is loaded last */
     half_load(s, p, half, i);
     if (threadIdx.x == GDN_DSTEP_DIM) m.last = gdn_dstep_is_last(a, p, gdn_dstep_arrive(a, p)); /* it comes with the state */
     GDN_NO_UNROLL
@@ -154,6 +155,7 @@ enum { WIDE_GROUPS = 8 };
 struct __align__(16) wide_smem {
     gdn_dstep_smem m;
     float sums[2][GDN_DSTEP_DIM / 4][GDN_DSTEP_DIM]; /* [pass][group of four k][column] */
+    gdn_dstep_place place;                           /* kept here to spare registers */
 };
 
 /* The column's 32 sums of four, in order. */
@@ -201,26 +203,28 @@ GDN_KERNEL(GDN_DSTEP_WIDE, 2) gdn_decode_step_wide(GDN_DSTEP_PARAMS) {
     __shared__ wide_smem sm;
     gdn_dstep_smem &m = sm.m;
     const gdn_dstep a = GDN_DSTEP_ARGS;
-    const gdn_dstep_place p = gdn_dstep_find(a);
+    const gdn_dstep_place at = gdn_dstep_find(a);
     const uint32_t part = threadIdx.x / GDN_DSTEP_DIM, i = threadIdx.x % GDN_DSTEP_DIM;
-    if (!p.conv) {
-        if (part == 0) *gdn_dstep_out(a, p, i) = gdn_bf16 { 0 };
+    if (threadIdx.x == 0) sm.place = at;
+    if (!at.conv) {
+        if (part == 0) *gdn_dstep_out(a, at, i) = gdn_bf16 { 0 };
         return;
     }
     wide_raw raw = {};
-    raw.load(a, p, part, i);
+    raw.load(a, at, part, i);
     const uint32_t rows = threadIdx.x / 32 % 4 * 32, column = part * 32 + gdn_lane();
-    float *const mine = gdn_opaque(p.state + rows * GDN_DSTEP_DIM + column);
+    float *const mine = gdn_opaque(at.state + rows * GDN_DSTEP_DIM + column);
     float4 s[WIDE_GROUPS];
     GDN_UNROLL
     for (uint32_t g = 0; g < WIDE_GROUPS; g++) {
         const float *const f = mine + 4 * g * GDN_DSTEP_DIM;
-        s[g] = p.fresh ? float4 { 0, 0, 0, 0 }
-                       : float4 { gdn_ld4f_stream(f), gdn_ld4f_stream(f + GDN_DSTEP_DIM), gdn_ld4f_stream(f + 2 * GDN_DSTEP_DIM),
-                                  gdn_ld4f_stream(f + 3 * GDN_DSTEP_DIM) };
+        s[g] = at.fresh ? float4 { 0, 0, 0, 0 }
+                        : float4 { gdn_ld4f_stream(f), gdn_ld4f_stream(f + GDN_DSTEP_DIM), gdn_ld4f_stream(f + 2 * GDN_DSTEP_DIM),
+                                   gdn_ld4f_stream(f + 3 * GDN_DSTEP_DIM) };
     }
-    raw.rows(m, a, p, part, i);
+    raw.rows(m, a, at, part, i);
     gdn_sync_block();
+    const gdn_dstep_place &p = sm.place;
     uint32_t before = 0;
     const bool counts = threadIdx.x == GDN_DSTEP_WIDE - 32;
     if (counts) before = gdn_dstep_arrive(a, p);
@@ -236,12 +240,19 @@ GDN_KERNEL(GDN_DSTEP_WIDE, 2) gdn_decode_step_wide(GDN_DSTEP_PARAMS) {
         gdn_st4f_stream(to, t.x), gdn_st4f_stream(to + GDN_DSTEP_DIM, t.y), gdn_st4f_stream(to + 2 * GDN_DSTEP_DIM, t.z);
         gdn_st4f_stream(to + 3 * GDN_DSTEP_DIM, t.w);
     }
-    if (counts) m.last = gdn_dstep_is_last(a, p, before);
     gdn_sync_block();
-    if (part < 2 && m.last) raw.w.store(a, p, gdn_dstep_channel(a, p, part, i));
-    if (part) return;
-    const float o = gdn_dstep_round(a.scale * wide_total(sm.sums[1], i));
-    m.o[i] = o;
-    gdn_bar_sync(1, GDN_DSTEP_DIM);
-    *gdn_dstep_out(a, p, i) = raw.n.apply(a, o, gdn_dstep_squares(m.o));
+    if (part == 0) {
+        const float o = gdn_dstep_round(a.scale * wide_total(sm.sums[1], i));
+        m.o[i] = o;
+        gdn_bar_sync(1, GDN_DSTEP_DIM);
+        *gdn_dstep_out(a, p, i) = raw.n.apply(a, o, gdn_dstep_squares(m.o));
+    }
+    if (part < 2) { /* the count is waited for last of all */
+        gdn_bar_sync(3, 2 * GDN_DSTEP_DIM + 32);
+        if (m.last) raw.w.store(a, p, gdn_dstep_channel(a, p, part, i));
+    } else if (threadIdx.x >= GDN_DSTEP_WIDE - 32) {
+        if (counts) m.last = gdn_dstep_is_last(a, p, before);
+        gdn_sync_warp();
+        gdn_bar_arrive(3, 2 * GDN_DSTEP_DIM + 32);
+    }
 }

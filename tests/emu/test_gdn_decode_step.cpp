@@ -24,7 +24,7 @@ struct step_case {
     uint32_t x_pad = 0, z_pad = 0, ab_pad = 0, conv_pad = 0, state_pad = 0, shift = 0; /* shift: elements by which bases are off */
     std::vector<int32_t> slots, accepted;
     std::vector<uint8_t> fresh;
-    bool bias = false, weight_f32 = false, norm_f32 = false, sigmoid = false, tiled = false, made = false;
+    bool ahead = false, bias = false, weight_f32 = false, norm_f32 = false, sigmoid = false, tiled = false, made = false;
     float scale = 0;
     int wrong = 0; /* controls: 1 a conv weight, 2 a, 3 z, 4 a state element, 5 a conv state element differ from the reference's */
 
@@ -49,7 +49,7 @@ struct step_case {
     int32_t slot(uint32_t i) const { return slots.empty() ? (int32_t)i : slots[i]; }
     uint32_t flags() const {
         return (weight_f32 ? GDN_DSTEP_WEIGHT_F32 : 0) | (norm_f32 ? GDN_DSTEP_NORM_F32 : 0) | (sigmoid ? GDN_DSTEP_SIGMOID : 0) |
-               (tiled ? GDN_DSTEP_TILED : 0) | (made ? GDN_DSTEP_GATES_MADE : 0);
+               (tiled ? GDN_DSTEP_TILED : 0) | (made ? GDN_DSTEP_GATES_MADE : 0) | (ahead ? GDN_DSTEP_AHEAD : 0);
     }
     void chain(result &r) const;
     void run(emu::bench &bench, const std::string &name);
@@ -162,7 +162,7 @@ static void shapes(emu::check &c) {
         c.test((std::to_string(h[0]) + "/" + std::to_string(h[1]) + " heads").c_str(), [&](emu::bench &b) {
             for (int tiled = 0; tiled < 2; tiled++) {
                 step_case s;
-                s.nk = h[0], s.nv = h[1], s.batch = h[1] > 4 ? 1 : 2, s.tiled = tiled;
+                s.nk = h[0], s.nv = h[1], s.batch = h[1] > 4 ? 1 : 2, s.tiled = s.ahead = tiled;
                 s.run(b, tiled ? "tiled" : "grouped");
             }
         });

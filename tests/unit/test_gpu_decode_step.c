@@ -109,8 +109,8 @@ static void arguments(void **state) {
         uint64_t needs = 0;
         init(&b, on[i].target, on[i].cc, 132);
         gdn_step_shape s = step();
-        assert_int_equal(go(&b, &s, 3, 0, &needs), GDN_OK);
-        ran(&b, "gdn_decode_step_wide", 48, 3, 512);
+        assert_int_equal(go(&b, &s, 2, 0, &needs), GDN_OK);
+        ran(&b, "gdn_decode_step_wide", 48, 2, 512);
         assert_int_equal(needs, 4 * 16 * 256);
         params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000,  0x7000,    0x8000,         0xa000, 0xb000,
                                             0xc000, 0x9000, 0xd000, 0xe000, 0xf000, 0x10000, 10240 * 3, 48 * 128 * 128, 16,     48,
@@ -121,9 +121,36 @@ static void arguments(void **state) {
         s.head_map = GDN_HEADS_TILED;
         assert_int_equal(go(&b, &s, 256, 0, NULL), GDN_OK);
         ran(&b, "gdn_decode_step", 48, 256, 256);
-        params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000,  0x7000, 0x8000,     0xa000,       0xb000,
-                                            0xc000, 0x9000, 0xd000, 0xe000, 0xf000, 0x10000, 71681,  786433,     16,           48,
-                                            16384,  16385,  96,     96,     3,      7,       EPS,    0x3f000000, 1 | 2 | 4 | 8 },
+        params_are(&b,
+                   (const uint64_t[]) { 0x1000,
+                                        0x2000,
+                                        0x3000,
+                                        0x4000,
+                                        0x5000,
+                                        0x6000,
+                                        0x7000,
+                                        0x8000,
+                                        0xa000,
+                                        0xb000,
+                                        0xc000,
+                                        0x9000,
+                                        0xd000,
+                                        0xe000,
+                                        0xf000,
+                                        0x10000,
+                                        71681,
+                                        786433,
+                                        16,
+                                        48,
+                                        16384,
+                                        16385,
+                                        96,
+                                        96,
+                                        3,
+                                        7,
+                                        EPS,
+                                        0x3f000000,
+                                        1 | 2 | 4 | 8 | 32 },
                    "88888888888888888844444444444");
         s = step();
         s.gates = GDN_STEP_GATES_MADE, s.param_type = 0;
@@ -147,8 +174,9 @@ static void which_entry(void **state) {
         const bool wide = strcmp(b.m.last.function->entry, "gdn_decode_step_wide") == 0;
         if (wide) assert_int_equal(last_wide, n - 1);
         if (wide) last_wide = n;
+        assert_int_equal(((uint32_t)b.m.last.param[28] & 32) != 0, 48 * n > 24 * 132); /* the state ahead */
     }
-    assert_true(last_wide >= 8 && last_wide < 64);
+    assert_int_equal(last_wide, 132 / 48);
     assert_int_equal(b.m.lines, 2);
     assert_string_equal(b.m.line[0], "3 route: GDN decode step: gdn_decode_step_wide grid=[48,1] block=512");
     char line[128];

@@ -150,7 +150,7 @@ gdn_status gpu_pack(const gdn_plan *p, gdn__call *c, uint32_t entry, gpu_args *a
     case GDN_OP_STATE_ZERO: pack_state(&p->shape.state, c, a); break;
     case GDN_OP_W4A4_QUANT:
     case GDN_OP_W4A4_GEMV: st = gpu_pack_w4a4(&p->shape.w4a4, c, entry, a, err); break;
-    case GDN_OP_DECODE_STEP: st = gpu_pack_decode_step(&p->shape.step, c, a, err); break;
+    case GDN_OP_DECODE_STEP: st = gpu_pack_decode_step(p, c, a, err); break;
     default: return gdn__fail(err, GDN_E_INTERNAL, "%s: no arguments are known for %s", gdn__op_name(p->op->op), gpu_entry_name(entry));
     }
     return st ? st : gdn__call_bound(c, err);

@@ -142,7 +142,7 @@ void gpu_arg_f32(gpu_args *a, float v);
 gdn_status gpu_pack_w4a4(const gdn_w4a4_shape *s, gdn__call *c, uint32_t entry, gpu_args *a, gdn_text *err);
 /* ---- the fused decode step: gpu_decode_step.c ---- */
 void gpu_decide_decode_step(const gpu_facts *facts, const gdn_step_shape *s, const uint32_t *u32, gpu_decision *d);
-gdn_status gpu_pack_decode_step(const gdn_step_shape *s, gdn__call *c, gpu_args *a, gdn_text *err);
+gdn_status gpu_pack_decode_step(const gdn_plan *p, gdn__call *c, gpu_args *a, gdn_text *err);
 void gpu_log_decode_step(const gdn_ctx *ctx, const gpu_decision *d);
 
 void gpu_log_plan(const gdn_plan *p, const gpu_decision *d);
