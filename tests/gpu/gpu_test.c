@@ -33,6 +33,7 @@ static void run_all(gt *t) {
     gt_test_state(t);
     gt_test_prefill(t);
     gt_test_step(t);
+    gt_test_decode_step(t);
     gt_test_w4a4(t);
     gt_test_refusals(t);
     gt_test_capture(t);
