@@ -43,7 +43,7 @@ struct __align__(16) gdn_dstep_smem {
     uint32_t last;
 };
 
-/* ---- where a block is: value head `head` of sequence b ---- */
+/* ---- where a block is: value head `head` of sequence b, from a grid that needs no division ---- */
 struct gdn_dstep_place {
     gdn_bf16 *conv; /* of the slot; NULL: padding */
     float *state;   /* of the head */
@@ -51,10 +51,10 @@ struct gdn_dstep_place {
     bool fresh;
 };
 GDN_DEVICE gdn_dstep_place gdn_dstep_find(const gdn_dstep &a) {
-    gdn_dstep_place p = { nullptr, nullptr, blockIdx.y, blockIdx.x, 0, 0, false };
+    gdn_dstep_place p = { nullptr, nullptr, blockIdx.z, 0, blockIdx.y, 0, false };
     const int32_t slot = a.slots ? a.slots[p.b] : (int32_t)p.b, na = a.accepted ? a.accepted[p.b] : 0; /* all three at once */
     const uint8_t fresh = a.fresh ? a.fresh[p.b] : 0;
-    p.kh = a.flags & GDN_DSTEP_TILED ? p.head % a.nk : p.head / (a.nv / a.nk);
+    p.head = a.flags & GDN_DSTEP_TILED ? blockIdx.x * a.nk + p.kh : p.kh * gridDim.x + blockIdx.x;
     if (slot < 0) return p;
     p.fresh = fresh != 0;
     p.na = p.fresh ? 0 : (uint32_t)na;
@@ -187,11 +187,11 @@ GDN_DEVICE uint32_t *gdn_dstep_count(const gdn_dstep &a, const gdn_dstep_place &
 /* By one thread, behind a barrier at which all threads of the block have used what they read: no load is on its way any more, so that
  * a count without an order will do. */
 GDN_DEVICE uint32_t gdn_dstep_arrive(const gdn_dstep &a, const gdn_dstep_place &p) {
-    return a.nv == a.nk ? 0 : gdn_atomic_add(gdn_dstep_count(a, p), 1);
+    return gridDim.x == 1 ? 0 : gdn_atomic_add(gdn_dstep_count(a, p), 1);
 }
 GDN_DEVICE bool gdn_dstep_is_last(const gdn_dstep &a, const gdn_dstep_place &p, uint32_t before) {
-    if (a.nv == a.nk) return true;
-    if (before + 1 != a.nv / a.nk) return false;
+    if (gridDim.x == 1) return true;
+    if (before + 1 != gridDim.x) return false;
     *gdn_dstep_count(a, p) = 0;
     return true;
 }

@@ -11,7 +11,7 @@
  * BA gates on tensor cores: a row block of GDN_BA_TC_ROWS rows is GDN_BA_TC_SPLIT neighbouring blocks (a cluster, by the kernel's own
  * attribute), each with a part of K; grid GDN_BA_TC_GRID(M), block GDN_BA_TC_BLOCK, dynamic shared memory GDN_BA_TC_SMEM(columns);
  * columns = 32, 64, 96 or 128, at least N. An H200 holds 39 clusters of 3 blocks at once; M = 4576 needs 36.
- * Fused decode step: grid (nv, batch), block GDN_DSTEP_BLOCK or GDN_DSTEP_WIDE; flags GDN_DSTEP_*.
+ * Fused decode step: grid (nv/nk, nk, batch), block GDN_DSTEP_BLOCK or GDN_DSTEP_WIDE; flags GDN_DSTEP_*.
  * State copy and zero: grid GDN_STATE_GRID(count, bytes), block GDN_STATE_BLOCK; nothing to launch when that is 0. */
 #ifndef GDN_GEOMETRY_H
 #define GDN_GEOMETRY_H

@@ -1,8 +1,8 @@
 /* gdn_decode_step.cu - a decode step of one token a sequence in one launch: causal convolution of width 4 with its state, SiLU, split,
  * L2 norm of q and k, gates, gated delta rule with its f32 state [K][V], gated RMS norm. Contract: abi/gdn_op_step.h.
  *
- * Grid (nv, batch), no dynamic shared memory: a block has one value head of one sequence, and makes q and k of its key head itself. The
- * bytes of conv_silu_split_l2norm, gdn_gates, gated_delta_rule_decode and gated_rmsnorm in that order (gdn_decode_step.cuh).
+ * Grid (nv/nk, nk, batch), no dynamic shared memory: a block has one value head of one sequence, and makes q and k of its key head itself.
+ * The bytes of conv_silu_split_l2norm, gdn_gates, gated_delta_rule_decode and gated_rmsnorm in that order (gdn_decode_step.cuh).
  *   gdn_decode_step        block 256: a thread has half a value column of the state in registers; three blocks a multiprocessor (two
  * on 12.x) gdn_decode_step_wide   block 512: warp w has 32 columns and 32 rows of the state, so that a head is read at once; few sequences
  * Both read x, weight, bias, a, b, A_log, dt_bias, z, norm_weight, slots, fresh, accepted; write conv_state, state, out and the counts

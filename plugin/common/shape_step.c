@@ -19,7 +19,7 @@ static gdn_status check_values(const gdn_step_shape *s, const char *op, gdn_text
         return gdn__fail(err, GDN_E_ARG, "%s: %s f16 is not supported", op, s->weight_type == GDN_F16 ? "weight_type" : "norm_weight_type");
     if (s->pad_) return gdn__fail(err, GDN_E_ARG, "%s: pad_ is not 0", op);
     if (s->nv % s->nk) return gdn__fail(err, GDN_E_ARG, "%s: nv is %u, not a multiple of nk, %u", op, s->nv, s->nk);
-    if (s->k_dim > 4096 || s->v_dim > 4096 || s->nv > (1u << 17))
+    if (s->k_dim > 4096 || s->v_dim > 4096 || s->nv > 65535)
         return gdn__fail(err, GDN_E_ARG, "%s: nv %u x k_dim %u x v_dim %u is no state size", op, s->nv, s->k_dim, s->v_dim);
     if (!isfinite(s->eps) || s->eps <= 0) return gdn__fail(err, GDN_E_ARG, "%s: eps is not a finite number > 0", op);
     if (!isfinite(s->scale) || s->scale < 0) return gdn__fail(err, GDN_E_ARG, "%s: scale is not a finite number >= 0", op);

@@ -324,7 +324,7 @@ static void many_sequences(void **state) {
     const step_spec s = { .nk = 2, .nv = TEST_LIGHT ? 4 : 64, .batch = TEST_LIGHT ? 3 : 20 };
     target_log_clear();
     check(&s, 1);
-    if (!target_is_cpu() && !TEST_LIGHT) assert_true(target_logged("GDN decode step: gdn_decode_step grid=[64,20] block=256"));
+    if (!target_is_cpu() && !TEST_LIGHT) assert_true(target_logged("GDN decode step: gdn_decode_step grid=[32,2,20] block=256"));
 }
 
 static void no_sequences(void **state) {

@@ -133,7 +133,7 @@ void step_case::run(emu::bench &t, const std::string &name) {
     for (int wide = 0; wide < 2; wide++) {
         const std::string what = name + (wide ? ", wide" : "");
         const uint32_t stride = made ? 2 * ab_stride() : ab_stride();
-        t.run(what.c_str(), { nv, batch }, wide ? GDN_DSTEP_WIDE : GDN_DSTEP_BLOCK, 0, { conv_t, state_t, out_t, count_t }, [&] {
+        t.run(what.c_str(), { nv / nk, nk, batch }, wide ? GDN_DSTEP_WIDE : GDN_DSTEP_BLOCK, 0, { conv_t, state_t, out_t, count_t }, [&] {
             (wide ? gdn_decode_step_wide : gdn_decode_step)(
                 x, weight, bias_p, conv_t.p + shift, a_p, b_p, made ? nullptr : A_log, made ? nullptr : dt, z, norm_w, out_t.p, state_t.p,
                 slot_p, fresh_p, acc_p, nk == nv ? nullptr : count_t.p, conv_stride(), state_stride(), nk, nv, x_stride(), z_stride(),

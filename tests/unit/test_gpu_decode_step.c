@@ -71,6 +71,7 @@ static gdn_status go(bench *b, const gdn_step_shape *s, uint32_t batch, uint32_t
         assert_string_equal(r.entry, b->m.last.function->entry); /* what explain says is what ran */
         assert_int_equal(r.grid[0], b->m.last.dims.grid[0]);
         assert_int_equal(r.grid[1], b->m.last.dims.grid[1]);
+        assert_int_equal(r.grid[2], b->m.last.dims.grid[2]);
         assert_int_equal(r.block[0], b->m.last.dims.block[0]);
         if (needs) *needs = r.workspace_bytes;
     }
@@ -78,12 +79,12 @@ static gdn_status go(bench *b, const gdn_step_shape *s, uint32_t batch, uint32_t
     return st;
 }
 
-static void ran(const bench *b, const char *entry, uint32_t gx, uint32_t gy, uint32_t block) {
+static void ran(const bench *b, const char *entry, uint32_t gx, uint32_t gy, uint32_t gz, uint32_t block) {
     const gdn_dims *d = &b->m.last.dims;
     assert_string_equal(b->m.last.function->entry, entry);
     assert_int_equal(d->grid[0], gx);
     assert_int_equal(d->grid[1], gy);
-    assert_int_equal(d->grid[2], 1);
+    assert_int_equal(d->grid[2], gz);
     assert_int_equal(d->block[0], block);
     assert_int_equal(d->smem_bytes, 0);
 }
@@ -110,7 +111,7 @@ static void arguments(void **state) {
         init(&b, on[i].target, on[i].cc, 132);
         gdn_step_shape s = step();
         assert_int_equal(go(&b, &s, 2, 0, &needs), GDN_OK);
-        ran(&b, "gdn_decode_step_wide", 48, 2, 512);
+        ran(&b, "gdn_decode_step_wide", 3, 16, 2, 512);
         assert_int_equal(needs, 4 * 16 * 256);
         params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000,  0x7000,    0x8000,         0xa000, 0xb000,
                                             0xc000, 0x9000, 0xd000, 0xe000, 0xf000, 0x10000, 10240 * 3, 48 * 128 * 128, 16,     48,
@@ -120,7 +121,7 @@ static void arguments(void **state) {
         s.state_stride = 786433, s.weight_type = s.norm_weight_type = GDN_F32, s.norm_act = GDN_NORM_SIGMOID, s.scale = 0.5f;
         s.head_map = GDN_HEADS_TILED;
         assert_int_equal(go(&b, &s, 256, 0, NULL), GDN_OK);
-        ran(&b, "gdn_decode_step", 48, 256, 256);
+        ran(&b, "gdn_decode_step", 3, 16, 256, 256);
         params_are(&b,
                    (const uint64_t[]) { 0x1000,
                                         0x2000,
@@ -178,9 +179,9 @@ static void which_entry(void **state) {
     }
     assert_int_equal(last_wide, 132 / 48);
     assert_int_equal(b.m.lines, 2);
-    assert_string_equal(b.m.line[0], "3 route: GDN decode step: gdn_decode_step_wide grid=[48,1] block=512");
+    assert_string_equal(b.m.line[0], "3 route: GDN decode step: gdn_decode_step_wide grid=[3,16,1] block=512");
     char line[128];
-    snprintf(line, sizeof line, "3 route: GDN decode step: gdn_decode_step grid=[48,%u] block=256", last_wide + 1);
+    snprintf(line, sizeof line, "3 route: GDN decode step: gdn_decode_step grid=[3,16,%u] block=256", last_wide + 1);
     assert_string_equal(b.m.line[1], line);
     shut(&b);
 }

@@ -26,7 +26,8 @@ void gpu_decide_decode_step(const gpu_facts *f, const gdn_step_shape *s, const u
         return;
     }
     const uint32_t entry = entry_of(f->present, f->sm_count, (uint64_t)s->nv * batch);
-    gpu_take(d, entry, s->nv, batch, entry == GPU_E_DSTEP ? GDN_DSTEP_BLOCK : GDN_DSTEP_WIDE, 0);
+    gpu_take(d, entry, s->nv / s->nk, s->nk, entry == GPU_E_DSTEP ? GDN_DSTEP_BLOCK : GDN_DSTEP_WIDE, 0);
+    d->dims.grid[2] = batch;
 }
 
 static uint32_t flags_of(const gdn_step_shape *s, bool is_ahead) {
@@ -71,7 +72,7 @@ enum { ONCE_DECODE_STEP = 60 };
 void gpu_log_decode_step(const gdn_ctx *ctx, const gpu_decision *d) {
     char text[200];
     if (!ctx->host.once(ctx->host.user, ONCE_DECODE_STEP + (d->entry == GPU_E_DSTEP))) return;
-    snprintf(text, sizeof text, "GDN decode step: %s grid=[%u,%u] block=%u", gpu_entry_name(d->entry), d->dims.grid[0], d->dims.grid[1],
-             d->dims.block[0]);
+    snprintf(text, sizeof text, "GDN decode step: %s grid=[%u,%u,%u] block=%u", gpu_entry_name(d->entry), d->dims.grid[0], d->dims.grid[1],
+             d->dims.grid[2], d->dims.block[0]);
     ctx->host.log(ctx->host.user, GDN_LOG_INFO, "route", text);
 }
