@@ -13,8 +13,11 @@ GDN_DEVICE uint32_t gdn__ue4m3_f16(uint32_t byte) {
     if (x == 15 && m == 7) return 0x7fff;
     return gdn_to_f16(x ? gdn_float((x + 120) << 23 | m << 20) : (float)m * 0x1p-9f).bits;
 }
-GDN_DEVICE uint32_t gdn_ue4m3_pair(uint32_t byte) {
-    return gdn__ue4m3_f16(byte) * 0x10001u;
+GDN_DEVICE uint32_t gdn_ue4m3_two(uint32_t bytes) {
+    return gdn__ue4m3_f16(bytes) | gdn__ue4m3_f16(bytes >> 8) << 16;
+}
+GDN_DEVICE uint32_t gdn_scale_f16x2(uint32_t a, uint32_t scales, int which) {
+    return gdn_mul_f16x2(a, (scales >> 16 * which & 0xffffu) * 0x10001u);
 }
 #else
 GDN_DEVICE uint32_t gdn_mul_f16x2(uint32_t a, uint32_t b) {
@@ -22,11 +25,24 @@ GDN_DEVICE uint32_t gdn_mul_f16x2(uint32_t a, uint32_t b) {
     asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
     return r;
 }
-/* A scale in both halves. The sign bit is not looked at; 0x7F is NaN. byte: only its low 8 bits. */
-GDN_DEVICE uint32_t gdn_ue4m3_pair(uint32_t byte) {
-    const uint16_t both = (uint16_t)((byte & 0x7fu) * 0x101u);
+/* Two scales: the low byte's in the low half. The sign bits are not looked at; 0x7F is NaN. Above bytes' low 16 bits lies nothing. */
+GDN_DEVICE uint32_t gdn_ue4m3_two(uint32_t bytes) {
+    const uint16_t both = (uint16_t)(bytes & 0x7f7fu);
     uint32_t r;
     asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"(both));
+    return r;
+}
+/* a times one of two scales: which 0 the low half's, 1 the high half's; a constant. */
+GDN_DEVICE uint32_t gdn_scale_f16x2(uint32_t a, uint32_t scales, int which) {
+    uint32_t r;
+    if (which)
+        asm("{\n.reg .b16 l, h;\n.reg .b32 d;\nmov.b32 {l, h}, %2;\nmov.b32 d, {h, h};\nmul.rn.f16x2 %0, %1, d;\n}"
+            : "=r"(r)
+            : "r"(a), "r"(scales));
+    else
+        asm("{\n.reg .b16 l, h;\n.reg .b32 d;\nmov.b32 {l, h}, %2;\nmov.b32 d, {l, l};\nmul.rn.f16x2 %0, %1, d;\n}"
+            : "=r"(r)
+            : "r"(a), "r"(scales));
     return r;
 }
 #endif

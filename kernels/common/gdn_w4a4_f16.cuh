@@ -22,8 +22,8 @@ struct gdn_f16_tokens {
         const uint32_t at = min(block, last) * chunks; /* all of it is at most 1 MiB */
         uint32_t h[4];
         gdn_e2m1x8(gdn_ld4_ro(codes + at * GDN_W4A4_CODE_BYTES + (q & 1) * 16 + (q >> 1) * 8), h);
-        const uint32_t s = gdn_ue4m3_pair(scales[at * GDN_W4A4_SCALE_BYTES + (q >> 1) * 4]);
-        return uint4 { gdn_mul_f16x2(h[0], s), gdn_mul_f16x2(h[1], s), gdn_mul_f16x2(h[2], s), gdn_mul_f16x2(h[3], s) };
+        const uint32_t s = gdn_ue4m3_two(scales[at * GDN_W4A4_SCALE_BYTES + (q >> 1) * 4]);
+        return uint4 { gdn_scale_f16x2(h[0], s, 0), gdn_scale_f16x2(h[1], s, 0), gdn_scale_f16x2(h[2], s, 0), gdn_scale_f16x2(h[3], s, 0) };
     }
 };
 /* From shared memory: what pair() gave, 16 bytes a lane and q. */
@@ -69,14 +69,15 @@ GDN_DEVICE gdn_f16_words gdn_f16_load(const uint8_t *Bq, const uint8_t *Bs, cons
 template <int BLOCKS, int TILES, class Tokens>
 GDN_DEVICE void gdn_f16_word_products(float (&acc)[TILES][BLOCKS][4], const uint32_t (&word)[TILES][2], const uint32_t (&scale)[TILES][2],
                                       const Tokens &x, uint32_t q) {
+    const int j = (int)q / 2;
     uint32_t first[TILES][4], second[TILES][4];
     GDN_UNROLL
     for (int k = 0; k < 2 * TILES; k++) {
         const int t = k / 2, i = k % 2;
         uint32_t h[4];
         gdn_e2m1x8(word[t][i], h);
-        first[t][i] = gdn_mul_f16x2(h[0], scale[t][i]), first[t][2 + i] = gdn_mul_f16x2(h[1], scale[t][i]);
-        second[t][i] = gdn_mul_f16x2(h[2], scale[t][i]), second[t][2 + i] = gdn_mul_f16x2(h[3], scale[t][i]);
+        first[t][i] = gdn_scale_f16x2(h[0], scale[t][i], j), first[t][2 + i] = gdn_scale_f16x2(h[1], scale[t][i], j);
+        second[t][i] = gdn_scale_f16x2(h[2], scale[t][i], j), second[t][2 + i] = gdn_scale_f16x2(h[3], scale[t][i], j);
     }
     GDN_UNROLL
     for (int b = 0; b < BLOCKS; b++) {
@@ -100,7 +101,7 @@ GDN_DEVICE void gdn_f16_block_products(float (&acc)[TILES][BLOCKS][4], const gdn
             const int t = k / 2, i = k % 2;
             const uint4 &v = w[t].code[i];
             word[t][i] = half ? (j ? v.w : v.y) : (j ? v.z : v.x);
-            if (!half) scale[t][i] = gdn_ue4m3_pair(w[t].scale[i] >> j * 8);
+            if (!half) scale[t][i] = gdn_ue4m3_two(w[t].scale[i]);
         }
         gdn_f16_word_products<BLOCKS, TILES>(acc, word, scale, x, 2 * j + half);
     }

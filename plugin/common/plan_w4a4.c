@@ -48,9 +48,18 @@ gdn__w4a4_route gdn__w4a4_mx_plan(uint32_t m, uint32_t n, uint32_t k, uint32_t n
                                .smem = (uint32_t)smem };
 }
 
+static const struct {
+    uint32_t blocks, parts, expanders, most;
+} f16[GDN__W4A4_F16_ENTRIES] = {
+#define ROW_(ID, entry, blocks, parts, expanders, most) { blocks, parts, expanders, most },
+    GDN__W4A4_F16_MAP(ROW_)
+#undef ROW_
+};
+
 /* Blocks that stay: as many as there are multiprocessors, or work. */
-static gdn__w4a4_route f16_staged(uint32_t entry, uint32_t blocks, uint32_t groups, uint32_t n, uint32_t k, uint32_t sms) {
-    const uint32_t sums = GDN__W4A4_PS_REDUCTION_BYTES * groups, each = 8 * GDN__W4A4_F16_SLOT_BYTES * blocks;
+static gdn__w4a4_route f16_staged(uint32_t entry, uint32_t n, uint32_t k, uint32_t sms) {
+    const uint32_t groups = GDN__W4A4_F16_GROUPS, sums = GDN__W4A4_PS_REDUCTION_BYTES * groups;
+    const uint32_t each = 8 * GDN__W4A4_F16_SLOT_BYTES * f16[entry].blocks;
     const uint32_t want = gdn__w4a4_ps_stripe_chunks(k), most = (GDN__W4A4_F16_SMEM_MAX - sums) / each, sst = want < most ? want : most;
     const uint32_t work = tiles_of(tiles_of(n, 16), groups);
     return (gdn__w4a4_route) { .entry = entry,
@@ -61,24 +70,27 @@ static gdn__w4a4_route f16_staged(uint32_t entry, uint32_t blocks, uint32_t grou
                                .smem = sst * each + sums };
 }
 
-/* 2176 tiles on 132 multiprocessors are 17 each: two rounds of blocks of nine warps. */
-static gdn__w4a4_route f16_shared(uint32_t entry, uint32_t n, uint32_t sms) {
-    const uint32_t tiles = tiles_of(n, 16), each = tiles_of(tiles, sms), rounds = tiles_of(each, GDN__W4A4_F16_MAX_WARPS);
-    const uint32_t even = rounds ? tiles_of(each, rounds) : 0, warps = even < GDN__W4A4_F16_MIN_WARPS ? GDN__W4A4_F16_MIN_WARPS : even;
-    return (gdn__w4a4_route) { .entry = entry, .rows = 16 * warps, .grid = tiles_of(tiles, warps), .block = 32 * warps };
+/* 544 tiles on 132 multiprocessors are five each; 272 are three. */
+static gdn__w4a4_route f16_wide(bool few, uint32_t n, uint32_t sms) {
+    const uint32_t tiles = tiles_of(n, GDN__W4A4_WIDE_ROWS), each = tiles_of(tiles, sms), rounds = tiles_of(each, 5);
+    const uint32_t groups = each <= 1 ? 2 : tiles_of(each, rounds);
+    const uint32_t form = each <= 1 ? 2 : groups <= 3 ? 0 : 1;
+    static const uint32_t entries[3][2] = { { GDN__W4A4_F16_32, GDN__W4A4_F16_64 },
+                                            { GDN__W4A4_F16_32_X5, GDN__W4A4_F16_64_X5 },
+                                            { GDN__W4A4_F16_32_K2, GDN__W4A4_F16_64_K2 } };
+    const uint32_t entry = entries[form][few ? 0 : 1];
+    const uint32_t parts = f16[entry].parts, expanders = f16[entry].expanders, tokens = 8 * f16[entry].blocks;
+    return (gdn__w4a4_route) { .entry = entry,
+                               .rows = GDN__W4A4_WIDE_ROWS * groups / parts,
+                               .grid = tiles_of(tiles, groups / parts),
+                               .block = 128 * (groups + expanders),
+                               .smem = tokens * parts * (1024 + 216 * expanders) + 128 + 20480 * groups };
 }
 
 gdn__w4a4_route gdn__w4a4_f16_plan(uint32_t m, uint32_t n, uint32_t k, uint32_t sms) {
-    static const struct {
-        uint32_t blocks, groups;
-    } all[] = {
-#define ROW_(ID, entry, blocks, groups) { blocks, groups },
-        GDN__W4A4_F16_MAP(ROW_)
-#undef ROW_
-    };
-    const uint32_t e = m <= 8 ? GDN__W4A4_F16_8 : m <= 16 ? GDN__W4A4_F16_16 : m <= 32 ? GDN__W4A4_F16_32 : GDN__W4A4_F16_64;
     const uint32_t on = sms ? sms : GDN__W4A4_F16_SMS;
-    gdn__w4a4_route r = all[e].groups ? f16_staged(e, all[e].blocks, all[e].groups, n, k, on) : f16_shared(e, n, on);
+    const uint32_t staged = m <= 8 ? GDN__W4A4_F16_8 : GDN__W4A4_F16_16;
+    gdn__w4a4_route r = m <= 16 ? f16_staged(staged, n, k, on) : f16_wide(m <= 32, n, on);
     if (m == 0) r.grid = 0;
     return r;
 }

@@ -1,43 +1,50 @@
-/* test_w4a4_f16.cpp - the W4A4 projections of hopper on the emulator: all entries, staging depths and grids give the same bytes, within
- * the error of an f32 sum of f64, and of what the block-scaled instruction gives. */
+/* test_w4a4_f16.cpp - the W4A4 projections of hopper on the emulator, within the error of an f32 sum of f64 and of what the block-scaled
+ * instruction gives. Staged entries: staging depths and grids give the same bytes. Wide ones: so do all groups of warps. */
 #include "emu_check.hpp"
 
 #include "w4a4_gemv_f16.cu"
+#include "w4a4_gemv_f16_wide.cu"
 
 #include "emu_w4a4_case.hpp"
 
 typedef void staged_fn(const uint8_t *, const uint8_t *, const float *, const uint8_t *, const uint8_t *, float, gdn_bf16 *, uint32_t,
                        uint32_t, uint32_t, uint32_t);
-typedef void shared_fn(const uint8_t *, const uint8_t *, const float *, const uint8_t *, const uint8_t *, float, gdn_bf16 *, uint32_t,
-                       uint32_t, uint32_t);
+typedef void wide_fn(const uint8_t *, const uint8_t *, const float *, const uint8_t *, const uint8_t *, float, gdn_bf16 *, uint32_t,
+                     uint32_t, uint32_t);
 static const struct {
     const char *name;
     staged_fn *staged;
-    shared_fn *shared;
-    uint32_t blocks;
+    wide_fn *wide;
+    uint32_t blocks, split, expanders, most; /* most: tiles of 64 rows a block */
 } entries[] = {
-    { "f16_8", w4a4_gemv_f16_8, nullptr, 1 },
-    { "f16_16", w4a4_gemv_f16_16, nullptr, 2 },
-    { "f16_32", nullptr, w4a4_gemv_f16_32, 4 },
-    { "f16_64", nullptr, w4a4_gemv_f16_64, 8 },
+    { "f16_8", w4a4_gemv_f16_8, nullptr, 1, 0, 0, 0 },         { "f16_16", w4a4_gemv_f16_16, nullptr, 2, 0, 0, 0 },
+    { "f16_32", nullptr, w4a4_gemv_f16_32, 4, 1, 2, 3 },       { "f16_64", nullptr, w4a4_gemv_f16_64, 8, 1, 2, 3 },
+    { "f16_32_x5", nullptr, w4a4_gemv_f16_32_x5, 4, 1, 1, 5 }, { "f16_64_x5", nullptr, w4a4_gemv_f16_64_x5, 8, 1, 1, 5 },
+    { "f16_32_k2", nullptr, w4a4_gemv_f16_32_k2, 4, 2, 2, 1 }, { "f16_64_k2", nullptr, w4a4_gemv_f16_64_k2, 8, 2, 2, 1 },
 };
-enum { SENTINEL = 16 };
+enum { SENTINEL = 16, ENTRIES = sizeof entries / sizeof *entries };
 
 static size_t smem_of(uint32_t e, uint32_t sst) {
-    return entries[e].staged ? (size_t)sst * entries[e].blocks * 16384 + 24576 : 0;
+    return (size_t)sst * entries[e].blocks * 16384 + 24576;
+}
+static size_t wide_smem(uint32_t e, uint32_t groups) {
+    return (size_t)entries[e].split * entries[e].blocks * 8 * (4 * 256 + entries[e].expanders * 3 * 72) + 20480 * groups + 128;
 }
 
-/* how: of a staged entry the grid, of a shared one the warps of a block. */
+/* how: of a staged entry the grid, of a wide one the tiles of 64 rows a block. */
 static std::vector<gdn_bf16> run(emu::bench &b, const w4a4_problem &p, uint32_t e, uint32_t sst, uint32_t how) {
     const std::string name = std::string(entries[e].name) + " " + std::to_string(p.M) + "x" + std::to_string(p.N) + "x" +
                              std::to_string(p.K) + " sst " + std::to_string(sst) + " how " + std::to_string(how);
     auto &C = b.inout<gdn_bf16>("C", (size_t)p.M * p.N + SENTINEL, [](size_t) { return gdn_bf16 { 0x7A7A }; });
+    emu::options opt;
+    opt.smem_align = 1024;
     if (entries[e].staged)
         b.run(name.c_str(), how, 768, smem_of(e, sst), { C },
               [&] { entries[e].staged(p.aq->p, p.as->p, p.ag->p, p.bq->p, p.bs->p, 0.03f, C.p, p.M, p.N, p.K, sst); });
     else
-        b.run(name.c_str(), (p.N + 16 * how - 1) / (16 * how), 32 * how, 0, { C },
-              [&] { entries[e].shared(p.aq->p, p.as->p, p.ag->p, p.bq->p, p.bs->p, 0.03f, C.p, p.M, p.N, p.K); });
+        b.run(name.c_str(), (p.N + 64 * how - 1) / (64 * how), 128 * (how * entries[e].split + entries[e].expanders),
+              wide_smem(e, how * entries[e].split), opt, { C },
+              [&] { entries[e].wide(p.aq->p, p.as->p, p.ag->p, p.bq->p, p.bs->p, 0.03f, C.p, p.M, p.N, p.K); });
     bool whole = true;
     for (uint32_t i = 0; i < SENTINEL; i++) whole &= C.p[(size_t)p.M * p.N + i].bits == 0x7A7A;
     b.expect(whole, (name + ": wrote behind C").c_str());
@@ -47,29 +54,40 @@ static bool same(const std::vector<gdn_bf16> &a, const std::vector<gdn_bf16> &b)
     return std::memcmp(a.data(), b.data(), a.size() * 2) == 0;
 }
 
+static void same_as(emu::bench &b, std::vector<gdn_bf16> &first, const std::vector<gdn_bf16> &C, uint32_t e) {
+    if (first.empty()) first = C;
+    b.expect(same(C, first), (std::string(entries[e].name) + ": not the bytes of the first run").c_str());
+}
+static void close(emu::bench &b, const w4a4_problem &p, const std::vector<gdn_bf16> &C) {
+    b.expect(p.matches(C.data()), "not within f32 summation error of the f64 sum");
+    size_t other = 0; /* a bf16 beside: only where the f32 sums differ in their last bits */
+    for (size_t i = 0; i < C.size(); i++) other += C[i].bits != p.want[i].bits;
+    b.expect(other * 50 <= C.size(),
+             (std::to_string(other) + " of " + std::to_string(C.size()) + " differ from the block-scaled form").c_str());
+}
+static void staged_entries(emu::bench &b, const w4a4_problem &p, std::vector<gdn_bf16> &first) {
+    const uint32_t full = (p.K / 128 + 7) / 8;
+    for (uint32_t e = 0; e < 2; e++)
+        for (uint32_t sst = 0; p.M <= entries[e].blocks * 8 && sst <= full; sst += sst == 1 && full > 2 ? full - 1 : 1)
+            for (uint32_t grid = 1; grid <= 3; grid += 2)
+                if (smem_of(e, sst) <= 227 * 1024) same_as(b, first, run(b, p, e, sst, grid), e);
+}
 static void all_entries(emu::bench &b, uint32_t M, uint32_t N, uint32_t K, bool wide) {
     w4a4_problem p(b, M, N, K, wide);
     p.f64();
+    const uint32_t smallest = M <= 8 ? 0 : M <= 16 ? 1 : M <= 32 ? 2 : 3, full = (K / 128 + 7) / 8;
     std::vector<gdn_bf16> first;
-    uint32_t smallest = 4;
-    const uint32_t full = (K / 128 + 7) / 8;
-    for (uint32_t e = 0; e < 4; e++) {
-        if (M > entries[e].blocks * 8) continue;
-        if (smallest == 4) smallest = e;
-        static const uint32_t grids[] = { 1, 3 }, warps[] = { 1, 4, 9, 12 };
-        for (uint32_t sst = 0; sst <= (entries[e].staged ? full : 0); sst += sst == 1 && full > 2 ? full - 1 : 1)
-            for (uint32_t i = 0; i < (entries[e].staged ? 2u : 4u); i++) {
-                if (smem_of(e, sst) > 227 * 1024) continue; /* more than a block can have */
-                const std::vector<gdn_bf16> C = run(b, p, e, sst, entries[e].staged ? grids[i] : warps[i]);
-                if (first.empty()) first = C;
-                b.expect(same(C, first), (std::string(entries[e].name) + ": not the bytes of the first entry").c_str());
-            }
+    if (M <= 16) {
+        staged_entries(b, p, first);
+        close(b, p, first);
     }
-    b.expect(p.matches(first.data()), "not within f32 summation error of the f64 sum");
-    size_t other = 0; /* a bf16 beside: only where the f32 sums differ in their last bits */
-    for (size_t i = 0; i < first.size(); i++) other += first[i].bits != p.want[i].bits;
-    b.expect(other * 50 <= first.size(),
-             (std::to_string(other) + " of " + std::to_string(first.size()) + " differ from the block-scaled form").c_str());
+    for (uint32_t e = 2; e < ENTRIES; e++) {
+        std::vector<gdn_bf16> of_entry;
+        for (uint32_t tiles = 1; M <= entries[e].blocks * 8 && tiles <= entries[e].most; tiles += 2)
+            same_as(b, of_entry, run(b, p, e, 0, tiles), e);
+        if (!of_entry.empty()) close(b, p, of_entry);
+        if (e == smallest) first = of_entry;
+    }
     std::vector<gdn_bf16> spoilt = first;
     spoilt[1].bits ^= 0x80;
     b.expect(!p.matches(spoilt.data()), "control: a bit of C flipped went unnoticed");
@@ -88,7 +106,9 @@ static void conversions(emu::bench &b) {
         for (uint32_t c = 0; c < 16; c++) {
             uint32_t h[4];
             gdn_e2m1x8(c * 0x11111111u, h);
-            const uint32_t product = gdn_mul_f16x2(h[c % 4], gdn_ue4m3_pair(s));
+            const uint32_t low = gdn_scale_f16x2(h[c % 4], gdn_ue4m3_two(s | 0x3800u), 0),
+                           product = gdn_scale_f16x2(h[c % 4], gdn_ue4m3_two(s << 8 | 0x38u), 1);
+            if (low != product && (s & 0x7f) != 0x7f) wrong++;
             const float lo = gdn_f16_lo(product), hi = gdn_f16_hi(product);
             if ((s & 0x7f) == 0x7f)
                 nan += std::isnan(lo) && std::isnan(hi);
@@ -116,6 +136,15 @@ int main(int argc, char **argv) {
         all_entries(b, 32, 65, 128, true);
         all_entries(b, 33, 18, 256, false);
         all_entries(b, 64, 70, 128, true);
+    });
+    c.test("what the asynchronous products read was fenced", [](emu::bench &b) {
+        w4a4_problem p(b, 17, 64, 256, false);
+        auto &C = b.inout<gdn_bf16>("C", 17 * 64, [](size_t) { return gdn_bf16 { 0x7A7A }; });
+        emu::options opt;
+        opt.smem_align = 1024;
+        opt.check_proxy = true;
+        b.run("f16_32", 1, 384, wide_smem(2, 1), opt, { C },
+              [&] { w4a4_gemv_f16_32(p.aq->p, p.as->p, p.ag->p, p.bq->p, p.bs->p, 0.03f, C.p, p.M, p.N, p.K); });
     });
     c.test("three chunks a warp, more tiles than groups", [](emu::bench &b) { all_entries(b, 12, 100, 2176, false); });
     c.test("one row of weights", [](emu::bench &b) { all_entries(b, 3, 1, 128, false); });

@@ -250,8 +250,8 @@ static void f16_on_hopper(void **state) {
     } rows[] = {
         { 8, "w4a4_gemv_f16_8", 132, 768, 5, 106496 },
         { 16, "w4a4_gemv_f16_16", 132, 768, 5, 188416 },
-        { 32, "w4a4_gemv_f16_32", 121, 288, 0, 0 },
-        { 64, "w4a4_gemv_f16_64", 121, 288, 0, 0 },
+        { 32, "w4a4_gemv_f16_32", 91, 640, 0, 108160 },
+        { 64, "w4a4_gemv_f16_64", 91, 640, 0, 154752 },
     };
     bench b;
     prepare(&b, "hopper", 90, 132);
@@ -282,6 +282,11 @@ static void f16_on_hopper(void **state) {
     b.m.broken_module = "w4a4_gemv_f16.cu";
     init(&b);
     assert_int_equal(go(&b, &s, 8, 0, NULL), GDN_ABSENT);
+    shut(&b);
+    prepare(&b, "hopper", 90, 132);
+    b.m.broken_module = "w4a4_gemv_f16_wide.cu";
+    init(&b);
+    assert_int_equal(go(&b, &s, 64, 0, NULL), GDN_ABSENT);
     shut(&b);
 }
 

@@ -111,6 +111,7 @@ static void wide_products(void **state) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check(&rows[i]);
 }
 
+#define WIDE_(tokens, parts, expanders, groups) (tokens) * (parts) * (1024 + 216 * (expanders)) + 128 + 20480 * (groups)
 /* The form without FP4 tensor cores: entry by m, as many staged chunks as fit, never more blocks than there is work. */
 static void f16_form(void **state) {
     (void)state;
@@ -121,14 +122,17 @@ static void f16_form(void **state) {
         { 8, 17408, 17408, 132, PICK_(F16_8), 132, 768, 12, 12 * 16384 + 24576 },
         { 9, 17408, 5120, 132, PICK_(F16_16), 132, 768, 5, 5 * 32768 + 24576 },
         { 16, 17408, 10240, 132, PICK_(F16_16), 132, 768, 6, 6 * 32768 + 24576 },
-        { 17, 17408, 5120, 132, PICK_(F16_32), 121, 288, 0, 0 }, /* 1088 tiles, 9 a multiprocessor */
-        { 32, 34816, 5120, 0, PICK_(F16_32), 242, 288, 0, 0 },   /* 17: two rounds of 9 */
-        { 33, 17408, 5120, 132, PICK_(F16_64), 121, 288, 0, 0 },
-        { 64, 5120, 17408, 132, PICK_(F16_64), 80, 128, 0, 0 }, /* 3: no fewer than 4 warps */
-        { 64, 25344, 128, 132, PICK_(F16_64), 132, 384, 0, 0 }, /* 12 exactly */
-        { 64, UINT32_MAX, 128, 132, PICK_(F16_64), 22369622, 384, 0, 0 },
+        { 17, 17408, 5120, 132, PICK_(F16_32), 91, 640, 0, WIDE_(32, 1, 2, 3) },    /* 272 tiles, three a multiprocessor */
+        { 32, 34816, 5120, 0, PICK_(F16_32_X5), 109, 768, 0, WIDE_(32, 1, 1, 5) },  /* 544: five */
+        { 33, 17408, 5120, 132, PICK_(F16_64), 91, 640, 0, WIDE_(64, 1, 2, 3) },    /* three */
+        { 64, 5120, 17408, 132, PICK_(F16_64_K2), 80, 512, 0, WIDE_(64, 2, 2, 2) }, /* not one for each */
+        { 20, 8448, 128, 132, PICK_(F16_32_K2), 132, 512, 0, WIDE_(32, 2, 2, 2) },  /* one */
+        { 20, 8449, 128, 132, PICK_(F16_32), 67, 512, 0, WIDE_(32, 1, 2, 2) },      /* two */
+        { 64, 33792, 128, 132, PICK_(F16_64_X5), 132, 640, 0, WIDE_(64, 1, 1, 4) }, /* four exactly */
+        { 64, 50688, 128, 132, PICK_(F16_64), 264, 640, 0, WIDE_(64, 1, 2, 3) },    /* six: two rounds of three */
+        { 64, UINT32_MAX, 128, 132, PICK_(F16_64_X5), 13421773, 768, 0, WIDE_(64, 1, 1, 5) },
         { 8, 100, 128, 132, PICK_(F16_8), 3, 768, 1, 16384 + 24576 }, /* 7 tiles */
-        { 64, 1, 128, 132, PICK_(F16_64), 1, 128, 0, 0 },
+        { 64, 1, 128, 132, PICK_(F16_64_K2), 1, 512, 0, WIDE_(64, 2, 2, 2) },
         { 0, 17408, 5120, 132, PICK_(F16_8), 0, 768, 5, 5 * 16384 + 24576 },
         { 8, UINT32_MAX, 32768, 132, PICK_(F16_8), 132, 768, 12, 12 * 16384 + 24576 },
     };

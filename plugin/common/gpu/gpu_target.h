@@ -36,6 +36,7 @@ enum { GPU_RULE_VK = 1, GPU_RULE_TILED = 2, GPU_RULE_LOG = 4, GPU_STEP_L2NORM = 
     X(W4A4_MX, "w4a4_gemv_mx.cu", "sm_121f", PLAIN)                 \
     X(W4A4_MX_PS, "w4a4_gemv_mx_ps.cu", "sm_121f", PLAIN)           \
     X(W4A4_F16, "w4a4_gemv_f16.cu", "sm_90a", PLAIN)                \
+    X(W4A4_F16_WIDE, "w4a4_gemv_f16_wide.cu", "sm_90a", PLAIN)      \
     X(FAST, "gated_delta_rule_fast.cu", "sm_90a", RULE)             \
     X(DECODE_STEP, "gdn_decode_step.cu", 0, PLAIN)                  \
     X(SSM_BA_GATES_HOPPER, "ssm_ba_gates_hopper.cu", 0, PLAIN)      \
@@ -90,8 +91,12 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
     X(W4A4_MX32_PS, W4A4_MX_PS, W4A4_GEMV, "w4a4_gemv_mx32_ps")                     \
     X(W4A4_F16_8, W4A4_F16, W4A4_GEMV, "w4a4_gemv_f16_8")                           \
     X(W4A4_F16_16, W4A4_F16, W4A4_GEMV, "w4a4_gemv_f16_16")                         \
-    X(W4A4_F16_32, W4A4_F16, W4A4_GEMV, "w4a4_gemv_f16_32")                         \
-    X(W4A4_F16_64, W4A4_F16, W4A4_GEMV, "w4a4_gemv_f16_64")                         \
+    X(W4A4_F16_32, W4A4_F16_WIDE, W4A4_GEMV, "w4a4_gemv_f16_32")                    \
+    X(W4A4_F16_64, W4A4_F16_WIDE, W4A4_GEMV, "w4a4_gemv_f16_64")                    \
+    X(W4A4_F16_32_X5, W4A4_F16_WIDE, W4A4_GEMV, "w4a4_gemv_f16_32_x5")              \
+    X(W4A4_F16_64_X5, W4A4_F16_WIDE, W4A4_GEMV, "w4a4_gemv_f16_64_x5")              \
+    X(W4A4_F16_32_K2, W4A4_F16_WIDE, W4A4_GEMV, "w4a4_gemv_f16_32_k2")              \
+    X(W4A4_F16_64_K2, W4A4_F16_WIDE, W4A4_GEMV, "w4a4_gemv_f16_64_k2")              \
     X(TCFUSE, CHUNK_TC, PREFILL, "gated_delta_rule_chunk_delta_h_tcfuse")           \
     X(TCFUSE_X2, CHUNK_TC, PREFILL, "gated_delta_rule_chunk_delta_h_tcfuse_x2")     \
     X(WU_HOPPER, FLA_HOPPER, PREFILL, "gated_delta_rule_recompute_wu_hopper")       \
@@ -123,6 +128,6 @@ extern const gpu_target gdn__gpu_target;
      (1u << GPU_M_W4A4_MX_PS) | (1u << GPU_M_DECODE_STEP))
 #define GPU_HOPPER_MODULES                                                                                           \
     (GPU_GB10_MODULES | (1u << GPU_M_SSM_BA_GATES_HOPPER) | (1u << GPU_M_SSM_BA_GATES_TC) | (1u << GPU_M_CHUNK_TC) | \
-     (1u << GPU_M_FLA_HOPPER) | (1u << GPU_M_W4A4_F16) | (1u << GPU_M_FAST))
+     (1u << GPU_M_FLA_HOPPER) | (1u << GPU_M_W4A4_F16) | (1u << GPU_M_W4A4_F16_WIDE) | (1u << GPU_M_FAST))
 
 #endif

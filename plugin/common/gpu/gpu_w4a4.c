@@ -21,7 +21,7 @@ static const uint32_t f16_entry[GDN__W4A4_F16_ENTRIES] = {
 };
 
 static bool is_f16(uint32_t entry) {
-    return entry >= GPU_E_W4A4_F16_8 && entry <= GPU_E_W4A4_F16_64;
+    return entry >= GPU_E_W4A4_F16_8 && entry <= GPU_E_W4A4_F16_64_K2;
 }
 static bool persistent(uint32_t entry) {
     return entry == GPU_E_W4A4_MX16_PS || entry == GPU_E_W4A4_MX32_PS;
@@ -96,9 +96,9 @@ gdn_status gpu_bind_w4a4(gdn_plan *p, gdn_text *err) {
     const gdn_w4a4_shape *s = &p->shape.w4a4;
     gdn_status st = GDN_OK;
     if (gdn__w4a4_pick(s->max_m, s->N, s->K) != GDN_W4A4_TAKEN) return GDN_OK; /* the decision says why */
-    if ((st = allow(p, GPU_E_W4A4_F16_8, GDN__W4A4_F16_SMEM_MAX, err)) || (st = allow(p, GPU_E_W4A4_F16_16, GDN__W4A4_F16_SMEM_MAX, err)) ||
-        !may_persist(&facts, s))
-        return st;
+    for (uint32_t e = 0; e < GDN__W4A4_F16_ENTRIES; e++)
+        if ((st = allow(p, f16_entry[e], GDN__W4A4_F16_SMEM_MAX, err))) return st;
+    if (!may_persist(&facts, s)) return GDN_OK;
     if ((st = allow(p, GPU_E_W4A4_MX16_PS, GDN__W4A4_PS_SMEM_MOST, err))) return st;
     return allow(p, GPU_E_W4A4_MX32_PS, GDN__W4A4_PS_SMEM_MOST, err);
 }

@@ -6,7 +6,5 @@
 static const emu_driver::kernel w4a4_f16[] = {
     EMU_KERNEL("w4a4_gemv_f16.cu", w4a4_gemv_f16_8),
     EMU_KERNEL("w4a4_gemv_f16.cu", w4a4_gemv_f16_16),
-    EMU_KERNEL("w4a4_gemv_f16.cu", w4a4_gemv_f16_32),
-    EMU_KERNEL("w4a4_gemv_f16.cu", w4a4_gemv_f16_64),
 };
 EMU_MODULE(w4a4_f16);
