@@ -81,9 +81,11 @@ static void print_row(const json_t *row, double copy) {
         (void)snprintf(shape + n, sizeof shape - n, "%s%s=%lld", n ? " " : "", key, (long long)json_integer_value(v));
     }
     if (!isnan(number(row, "tflops"))) (void)snprintf(tflops, sizeof tflops, "%.1f", number(row, "tflops"));
-    printf("%-9s %-52s %-32s %10.2f %10.2f %10.2f %8.0f %5.0f %% %8s\n", text(row, "op"), text(row, "entry"), shape,
-           number(row, "us_median"), number(row, "us_p10"), number(row, "us_p90"), number(row, "gbps"), 100 * number(row, "gbps") / copy,
-           tflops);
+    printf("%-9s %-52s %-32s %10.2f %10.2f %10.2f %8.0f %5.0f %% %8s", text(row, "op"), text(row, "entry"), shape, number(row, "us_median"),
+           number(row, "us_p10"), number(row, "us_p90"), number(row, "gbps"), 100 * number(row, "gbps") / copy, tflops);
+    json_object_foreach(json_object_get(row, "peers"), key, v) if (strncmp(key, "cublas", 6) == 0)
+        printf("  %s %.2f", key, json_number_value(v));
+    putchar('\n');
 }
 
 void gpu_bench_print(const json_t *doc) {

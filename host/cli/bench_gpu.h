@@ -41,6 +41,22 @@ void gpu_bench_release(gpu_bench *b);
 /* How many sets of `bytes` go round more than the last cache. */
 uint32_t gpu_bench_sets(const gpu_bench *b, uint64_t bytes);
 
+/* ---- bench_gpu_blas.c ---- */
+typedef struct gpu_blas {
+    int (*create)(void **handle);
+    int (*destroy)(void *handle);
+    int (*set_stream)(void *handle, void *stream);
+    int (*set_workspace)(void *handle, void *workspace, size_t bytes);
+    int (*gemm)(void *handle, int ta, int tb, int m, int n, int k, const void *alpha, const void *a, int type_a, int lda, const void *b,
+                int type_b, int ldb, const void *beta, void *c, int type_c, int ldc, int compute, int algorithm);
+    void *library, *handle;
+} gpu_blas;
+/* On the clock's stream; its workspace is released with the row's memory. false: why says what is missing. */
+bool gpu_blas_open(gpu_bench *b, gpu_blas *x, char *why, size_t cap);
+void gpu_blas_close(gpu_blas *x);
+/* c[M][N] = a[M][K] w[N][K]^T in bf16, sums in f32. */
+bool gpu_blas_product(const gpu_blas *x, uint64_t a, uint64_t w, uint64_t c, uint32_t M, uint32_t N, uint32_t K);
+
 /* ---- bench_gpu_ceilings.c: adds copy_gbps, memcpy_gbps, copy_by, bf16_tflops, bf16_by ---- */
 bool gpu_bench_ceilings(gpu_bench *b, json_t *doc);
 

@@ -2,10 +2,9 @@
  * bf16 product.
  *
  * The copy is the best run of the driver's device-to-device memcpy and a 16-byte copy kernel in a few geometries, compiled through NVRTC
- * at run time; without NVRTC the memcpy alone, and copy_by says so. The product is cuBLAS's, opened at run time (CUBLAS_LIBRARY, else
- * libcublas.so.13, .12): 8192 cubed on random values; without it bf16_tflops is null and bf16_by says why. */
+ * at run time; without NVRTC the memcpy alone, and copy_by says so. The product is cuBLAS's (bench_gpu_blas.c): 8192 cubed on random
+ * values; without it bf16_tflops is null and bf16_by says why. */
 #include "bench_gpu.h"
-#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,69 +70,37 @@ static double copy_kernel(gpu_bench *b, copying *w, char *by, size_t cap) {
     return best;
 }
 
-/* ---- cuBLAS ---- */
-typedef struct blas {
-    int (*create)(void **handle);
-    int (*destroy)(void *handle);
-    int (*set_stream)(void *handle, void *stream);
-    int (*gemm)(void *handle, int ta, int tb, int m, int n, int k, const void *alpha, const void *a, int type_a, int lda, const void *b,
-                int type_b, int ldb, const void *beta, void *c, int type_c, int ldc, int compute, int algorithm);
-    void *library, *handle;
+/* ---- the product ---- */
+enum { N = 8192 };
+typedef struct squares {
+    const gpu_blas *blas;
     uint64_t a, b, c;
-} blas;
-enum { N = 8192, R_16BF = 14, COMPUTE_32F = 68, DEFAULT_ALGORITHM = -1 };
+} squares;
 
 static bool gemm_once(void *user, uint32_t i, void *stream) {
-    const blas *x = user;
-    const float one = 1, zero = 0;
+    const squares *x = user;
     (void)i;
     (void)stream; /* set before */
-    void *p[3];
-    const uint64_t address[3] = { x->a, x->b, x->c };
-    for (int j = 0; j < 3; j++) p[j] = (void *)(uintptr_t)address[j]; /* NOLINT(performance-no-int-to-ptr): a device address */
-    return x->gemm(x->handle, 1, 0, N, N, N, &one, p[0], R_16BF, N, p[1], R_16BF, N, &zero, p[2], R_16BF, N, COMPUTE_32F,
-                   DEFAULT_ALGORITHM) == 0;
-}
-
-static bool blas_find(blas *x, char *why, size_t cap) {
-    const char *asked = getenv("CUBLAS_LIBRARY");
-    const char *const names[] = { asked && *asked ? asked : "libcublas.so.13", "libcublas.so.12" };
-    for (size_t i = 0; i < (asked && *asked ? 1u : 2u) && !x->library; i++) x->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (!x->library) {
-        (void)snprintf(why, cap, "no cuBLAS: %.200s", dlerror());
-        return false;
-    }
-    void *symbol[4] = { dlsym(x->library, "cublasCreate_v2"), dlsym(x->library, "cublasDestroy_v2"),
-                        dlsym(x->library, "cublasSetStream_v2"), dlsym(x->library, "cublasGemmEx") };
-    if (!symbol[0] || !symbol[1] || !symbol[2] || !symbol[3]) {
-        (void)snprintf(why, cap, "cuBLAS lacks an entry");
-        return false;
-    }
-    memcpy(&x->create, &symbol[0], sizeof symbol[0]);
-    memcpy(&x->destroy, &symbol[1], sizeof symbol[1]);
-    memcpy(&x->set_stream, &symbol[2], sizeof symbol[2]);
-    memcpy(&x->gemm, &symbol[3], sizeof symbol[3]);
-    return true;
+    return gpu_blas_product(x->blas, x->a, x->b, x->c, N, N, N);
 }
 
 /* TFLOP/s, or NaN and why. */
 static double bf16_rate(gpu_bench *b, char *by, size_t cap) {
-    blas x = { 0 };
+    gpu_blas blas;
     gpu_times t;
     double rate = NAN;
-    if (!blas_find(&x, by, cap)) return NAN;
-    x.a = gpu_bench_take(b, 2ull * N * N, true);
-    x.b = gpu_bench_take(b, 2ull * N * N, true);
-    x.c = gpu_bench_take(b, 2ull * N * N, false);
-    if (!x.a || !x.b || !x.c || x.create(&x.handle) != 0 || x.set_stream(x.handle, b->clock.stream) != 0) {
-        (void)snprintf(by, cap, "cuBLAS could not be started");
-    } else if (!gpu_clock_plain(&b->clock, gemm_once, &x, 3, 7, &t)) {
+    if (!gpu_blas_open(b, &blas, by, cap)) return NAN;
+    const squares x = { &blas, gpu_bench_take(b, 2ull * N * N, true), gpu_bench_take(b, 2ull * N * N, true),
+                        gpu_bench_take(b, 2ull * N * N, false) };
+    if (!x.a || !x.b || !x.c) {
+        (void)snprintf(by, cap, "no device memory for the matrices");
+    } else if (!gpu_clock_plain(&b->clock, gemm_once, (void *)&x, 3, 7, &t)) {
         (void)snprintf(by, cap, "cuBLAS: %.200s", b->clock.why);
     } else {
         rate = 2.0 * N * N * (double)N / t.us_median * 1e-6;
         (void)snprintf(by, cap, "cuBLAS, 8192 cubed, random values, median of 7 runs of 3");
     }
-    if (x.handle) (void)x.destroy(x.handle);
+    gpu_blas_close(&blas);
     gpu_bench_release(b);
     return rate;
 }

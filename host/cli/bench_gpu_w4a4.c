@@ -1,5 +1,6 @@
 /* bench_gpu_w4a4.c - rows of the FP4 projections: the weights rotated through more than the last cache, their bytes alone counted; and
- * the quantiser. Random bytes are codes and scales; a scale that is a NaN costs what any other does. */
+ * the quantiser. Random bytes are codes and scales; a scale that is a NaN costs what any other does. The peer is cuBLAS's bf16 product of
+ * the same sizes, its weights rotated too. */
 #include "bench_gpu.h"
 
 static const uint32_t sizes[][2] = { { 17408, 5120 }, { 34816, 5120 }, { 5120, 17408 } }, rows[] = { 1, 8, 16, 32, 64 };
@@ -7,6 +8,43 @@ enum { SIZES = sizeof sizes / sizeof *sizes, ROWS = sizeof rows / sizeof *rows }
 
 static json_t *keys(uint32_t M, uint32_t N, uint32_t K) {
     return json_pack("{s:i, s:i, s:i}", "M", (int)M, "N", (int)N, "K", (int)K);
+}
+
+/* ---- the peer ---- */
+typedef struct dense {
+    gpu_blas blas;
+    uint64_t a, w, c, step;
+    uint32_t M, N, K, sets;
+} dense;
+
+static bool dense_once(void *user, uint32_t i, void *stream) {
+    const dense *d = user;
+    (void)stream; /* set before */
+    return gpu_blas_product(&d->blas, d->a, d->w + i % d->sets * d->step, d->c, d->M, d->N, d->K);
+}
+
+/* Into the last row; without cuBLAS the row has no peer. */
+static bool add_peer(gpu_bench *b, uint32_t M, uint32_t N, uint32_t K) {
+    char why[256];
+    gpu_times t;
+    dense d = { .M = M, .N = N, .K = K, .step = 2ull * N * K };
+    if (!gpu_blas_open(b, &d.blas, why, sizeof why)) {
+        gpu_bench_release(b);
+        return true;
+    }
+    d.sets = gpu_bench_sets(b, d.step);
+    d.a = gpu_bench_take(b, 2ull * M * K, true);
+    d.w = gpu_bench_take(b, d.sets * d.step, true);
+    d.c = gpu_bench_take(b, 2ull * M * N, false);
+    bool ok = d.a && d.w && d.c;
+    if (ok && !gpu_clock_time(&b->clock, dense_once, &d, 24, b->replays, &t)) {
+        cli_error(b->cli, "w4a4, cuBLAS: %s", b->clock.why);
+        ok = false;
+    }
+    gpu_blas_close(&d.blas);
+    gpu_bench_release(b);
+    json_t *row = json_array_get(b->rows, json_array_size(b->rows) - 1);
+    return ok && json_object_set_new(json_object_get(row, "peers"), "cublas_bf16", json_real(t.us_median)) == 0;
 }
 
 static bool project(gpu_bench *b, uint32_t M, uint32_t N, uint32_t K) {
@@ -29,7 +67,7 @@ static bool project(gpu_bench *b, uint32_t M, uint32_t N, uint32_t K) {
     if (gdn_fill(b->g, NULL, row.ptr[GDN_W4A4_GEMV_P_WORKSPACE], 0, 8) || gdn_sync(b->g, NULL)) return false;
     const bool ok = gpu_bench_row_add(b, &row, keys(M, N, K), &us);
     gpu_bench_release(b);
-    return ok;
+    return ok && add_peer(b, M, N, K);
 }
 
 static bool quantise(gpu_bench *b, uint32_t M, uint32_t K) {
