@@ -4,6 +4,7 @@
 #include "check.h"
 #include "engine.h"
 #include "generate.h"
+#include "generate_held.h"
 #include "model_config.h"
 #include <errno.h>
 #include <getopt.h>
@@ -11,15 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_PROMPT = 64 << 20 };
-
 typedef struct request {
     cli_common common;
-    const char *model, *prompt, *prompt_file;
+    const char *model, *prompt, *prompt_file, *held;
     uint64_t n, seed;
     double temperature, top_p;
     uint32_t dtype;
-    bool speculate, woa, no_graph;
+    bool speculate, woa, no_graph, w4a4;
 } request;
 
 static const char usage[] =
@@ -33,6 +32,9 @@ static const char usage[] =
     "  --temperature T     0 (default): the best token; else sample at this temperature\n"
     "  --top-p P           sample from the most probable tokens that hold this mass (default 1)\n"
     "  --seed S            of the sampling (default 0)\n"
+    "  --w4a4              weights of the projections as NVFP4, products by FP4 codes of both sides; the perplexity of a held\n"
+    "                      text before and after is told first\n"
+    "  --held FILE         with --w4a4: the held text (default: a short one of the command's own)\n"
     "  --graph on|off      on a GPU: replay each kind of step as a CUDA graph (default on)\n"
     "  --speculate off|verify|woa  drafts by prompt lookup, four rows a verify (default off); woa sets the lever gdn_woa\n" CLI_COMMON_HELP;
 
@@ -84,15 +86,19 @@ static bool take(request *r, int val, const char *arg) {
     case 's': return cli_u64(c, "--seed", arg, 0, UINT64_MAX, &r->seed);
     case 'S': return speculation(r, arg);
     case 'g': return graph(r, arg);
+    case 'w': r->w4a4 = true; return true;
+    case 'h': r->held = arg; return true;
     default: return cli_common_option(&r->common, val, arg);
     }
 }
 
 static bool parse(request *r, int argc, char **argv) {
     static const struct option options[] = {
-        CLI_COMMON_OPTIONS,    { "model", 1, 0, 'm' },     { "prompt", 1, 0, 'p' },      { "prompt-file", 1, 0, 'f' },
-        { "n", 1, 0, 'n' },    { "dtype", 1, 0, 'd' },     { "temperature", 1, 0, 't' }, { "top-p", 1, 0, 'P' },
-        { "seed", 1, 0, 's' }, { "speculate", 1, 0, 'S' }, { "graph", 1, 0, 'g' },       { 0, 0, 0, 0 },
+        CLI_COMMON_OPTIONS,           { "model", 1, 0, 'm' }, { "prompt", 1, 0, 'p' },
+        { "prompt-file", 1, 0, 'f' }, { "n", 1, 0, 'n' },     { "dtype", 1, 0, 'd' },
+        { "temperature", 1, 0, 't' }, { "top-p", 1, 0, 'P' }, { "seed", 1, 0, 's' },
+        { "speculate", 1, 0, 'S' },   { "graph", 1, 0, 'g' }, { "w4a4", 0, 0, 'w' },
+        { "held", 1, 0, 'h' },        { 0, 0, 0, 0 },
     };
     int val = 0;
     optind = 1;
@@ -109,6 +115,8 @@ static bool parse(request *r, int argc, char **argv) {
         cli_error(&r->common, "%s is empty", *r->model ? "--prompt-file" : "--model");
     else if (r->prompt && !*r->prompt)
         cli_error(&r->common, "the prompt is empty");
+    else if (r->held && !r->w4a4)
+        cli_error(&r->common, "--held is the text of --w4a4, which is missing");
     else
         return true;
     return false;
@@ -125,31 +133,6 @@ static bool ask_for_woa(cli_common *c) {
     c->settings[c->open.n_settings++] = (gdn_setting) { "gdn_woa", "1" };
     c->open.settings = c->settings;
     return true;
-}
-
-static int read_prompt(const request *r, uint32_t **tokens, uint64_t *n) {
-    char buf[300] = "", *file = NULL;
-    gdn_text err = { buf, sizeof buf, 0 };
-    uint64_t size = r->prompt ? strlen(r->prompt) : 0;
-    if (r->prompt_file && gdn__read_file(r->prompt_file, MAX_PROMPT, &file, &size, &err) != GDN_OK) {
-        cli_error(&r->common, "%s", buf);
-        return CLI_NO;
-    }
-    const char *bytes = file ? file : r->prompt;
-    int rc = CLI_OK;
-    *tokens = malloc((size_t)(size ? size : 1) * sizeof **tokens);
-    if (!size) {
-        cli_error(&r->common, "%s: the file is empty", r->prompt_file);
-        rc = CLI_NO;
-    } else if (!*tokens) {
-        cli_error(&r->common, "out of memory");
-        rc = CLI_NO;
-    } else {
-        for (uint64_t i = 0; i < size; i++) (*tokens)[i] = (unsigned char)bytes[i];
-    }
-    *n = size;
-    free(file);
-    return rc;
 }
 
 /* ---- output ---- */
@@ -224,7 +207,8 @@ static void print_stats(const request *r, const gdn_engine *e, const gdn_info *i
     if (gdn_engine_routes(e, print_route, NULL) != GDN_OK) cli_error(&r->common, "explain failed");
 }
 
-static void print_document(const request *r, const gdn_engine *e, const gdn_info *info, const gdn_generate_stats *st, const sink *k) {
+static void print_document(const request *r, const gdn_engine *e, const gdn_info *info, const gdn_generate_stats *st, const sink *k,
+                           const held *h) {
     json_t *tokens = json_array(), *routes = json_array();
     for (uint64_t i = 0; i < k->n; i++) json_array_append_new(tokens, json_integer((unsigned char)k->text[i]));
     if (gdn_engine_routes(e, add_route, routes) != GDN_OK) cli_error(&r->common, "explain failed");
@@ -233,6 +217,7 @@ static void print_document(const request *r, const gdn_engine *e, const gdn_info
                             (json_int_t)gdn_engine_replays(e, NULL), "tokens", tokens, "routes", routes);
     json_t *text = json_stringn(k->text, (size_t)k->n);
     json_object_set_new(doc, "text", text ? text : json_null()); /* null: not UTF-8 */
+    if (r->w4a4) json_object_set_new(doc, "w4a4", held_document(e, h));
     json_object_set_new(doc, "stats",
                         json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f}", "prompt", (json_int_t)st->prompt, "generated",
                                   (json_int_t)st->generated, "steps", (json_int_t)st->steps, "verifies", (json_int_t)st->verifies,
@@ -244,7 +229,7 @@ static void print_document(const request *r, const gdn_engine *e, const gdn_info
 
 /* ---- running ---- */
 
-static int write_text(const request *r, gdn *g, gdn_engine *e, const uint32_t *prompt, uint64_t n_prompt) {
+static int write_text(const request *r, gdn *g, gdn_engine *e, const uint32_t *prompt, uint64_t n_prompt, const held *h) {
     char buf[400] = "";
     gdn_text err = { buf, sizeof buf, 0 };
     gdn_info info = { .struct_size = (uint32_t)sizeof info };
@@ -260,7 +245,7 @@ static int write_text(const request *r, gdn *g, gdn_engine *e, const uint32_t *p
         cli_error(&r->common, "%s: %s", r->model, buf[0] ? buf : gdn_status_text(s));
     } else if (!k.failed) { /* main says what is wrong with stdout */
         if (r->common.json)
-            print_document(r, e, &info, &st, &k);
+            print_document(r, e, &info, &st, &k, h);
         else
             print_stats(r, e, &info, &st);
         rc = CLI_OK;
@@ -270,22 +255,41 @@ static int write_text(const request *r, gdn *g, gdn_engine *e, const uint32_t *p
     return rc;
 }
 
-static int with_engine(const request *r, gdn *g, const uint32_t *prompt, uint64_t n_prompt) {
+static gdn_engine *load(const request *r, gdn *g, bool w4a4) {
     char buf[600] = "";
     gdn_text err = { buf, sizeof buf, 0 };
     gdn_engine *e = NULL;
-    const gdn_engine_options opt = { .target = g, .dtype = r->dtype, .woa = r->woa, .no_graph = r->no_graph, .progress = on_progress };
+    const gdn_engine_options opt = {
+        .target = g, .dtype = r->dtype, .woa = r->woa, .w4a4 = w4a4, .no_graph = r->no_graph, .progress = on_progress
+    };
     if (gdn_engine_load(r->model, &opt, &e, &err) != GDN_OK) {
         cli_error(&r->common, "%s", buf);
-        return CLI_NO;
-    }
-    int rc = CLI_NO;
-    if (gdn_engine_config(e)->vocab != 256)
+    } else if (gdn_engine_config(e)->vocab != 256) {
         cli_error(&r->common, "%s: vocab_size is %u; without a tokenizer only byte-level checkpoints (256) can be written as text",
                   r->model, gdn_engine_config(e)->vocab);
-    else
-        rc = write_text(r, g, e, prompt, n_prompt);
+        gdn_engine_free(e);
+        e = NULL;
+    }
+    return e;
+}
+
+/* The perplexity with the checkpoint's own weights, by an engine that is gone before the other is loaded. */
+static bool before(const request *r, gdn *g, held *h) {
+    gdn_engine *e = load(r, g, false);
+    const bool ok = e && held_measure(&r->common, e, h, &h->before);
     gdn_engine_free(e);
+    return ok;
+}
+
+static int with_engine(const request *r, gdn *g, const uint32_t *prompt, uint64_t n_prompt) {
+    held h = { 0 };
+    int rc = r->w4a4 ? cli_read_tokens(&r->common, r->held, gdn__held_text, &h.tokens, &h.n) : CLI_OK;
+    gdn_engine *e = rc == CLI_OK && (!r->w4a4 || before(r, g, &h)) ? load(r, g, r->w4a4) : NULL;
+    rc = e && (!r->w4a4 || held_measure(&r->common, e, &h, &h.after)) ? CLI_OK : CLI_NO;
+    if (rc == CLI_OK && r->w4a4 && !r->common.json) held_print(e, &h);
+    if (rc == CLI_OK) rc = write_text(r, g, e, prompt, n_prompt, &h);
+    gdn_engine_free(e);
+    free(h.tokens);
     return rc;
 }
 
@@ -300,7 +304,7 @@ int gdn_cmd_generate(int argc, char **argv) {
     if (r.woa && !ask_for_woa(&r.common)) return CLI_USAGE;
     uint32_t *prompt = NULL;
     uint64_t n_prompt = 0;
-    int rc = read_prompt(&r, &prompt, &n_prompt);
+    int rc = cli_read_tokens(&r.common, r.prompt_file, r.prompt, &prompt, &n_prompt);
     gdn *g = rc == CLI_OK ? cli_open(&r.common) : NULL;
     if (rc == CLI_OK) rc = g ? with_engine(&r, g, prompt, n_prompt) : CLI_NO;
     gdn_close(g);

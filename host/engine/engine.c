@@ -2,6 +2,7 @@
 #include "engine.h"
 #include "engine_internal.h"
 #include "engine_text.h"
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- loading ---- */
@@ -107,6 +108,7 @@ gdn_status gdn_engine_load(const char *dir, const gdn_engine_options *opt, gdn_e
         e->segment = segment;
         e->max_rows = GDN_ENGINE_MAX_ROWS;
         e->woa = opt->woa;
+        e->w4a4 = opt->w4a4;
         e->no_graph = opt->no_graph;
         e->progress = opt->progress;
         e->user = opt->user;
@@ -299,13 +301,20 @@ gdn_status gdn_engine_routes(const gdn_engine *e, gdn_engine_route_fn each, void
         [GDN__PLAN_CLEAR] = GDN_OP_FLAG_CLEAR, [GDN__PLAN_NORM] = GDN_OP_NORM,
         [GDN__PLAN_STEP] = GDN_OP_DECODE_STEP,
     };
+    static const char *const projections[GDN__PROJECTIONS] = { "qkvz", "out", "gate_up", "down" };
     for (uint32_t i = 0; i < GDN__PLANS; i++) {
+        char name[48];
         const gdn__used *used = &e->used[i];
         if (!used->launches) continue;
         gdn_route r = { .struct_size = (uint32_t)sizeof r };
         const gdn_status s = gdn_explain(e->plans[i], used->n, used->u32, &r);
         if (s < 0) return s;
-        each(user, i == GDN__PLAN_CONV_ROWS ? "conv_fused, rows kept" : gdn_op_name(ops[i]), &r, used->launches);
+        if (i >= GDN__PLAN_QUANT)
+            (void)snprintf(name, sizeof name, "%s, %s", gdn_op_name(i < GDN__PLAN_W4A4 ? GDN_OP_W4A4_QUANT : GDN_OP_W4A4_GEMV),
+                           projections[(i - GDN__PLAN_QUANT) % GDN__PROJECTIONS]);
+        else
+            (void)snprintf(name, sizeof name, "%s%s", gdn_op_name(ops[i]), i == GDN__PLAN_CONV_ROWS ? ", rows kept" : "");
+        each(user, name, &r, used->launches);
     }
     return GDN_OK;
 }

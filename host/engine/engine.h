@@ -4,6 +4,9 @@
  * projection, then through gdn_launch only: conv_fused, ba_gates, prefill | decode | verify (or verify_woa), norm; then the
  * output projection. All memory is the target's. dtype GDN_F32: everything f32. GDN_BF16: activations bf16 between stages.
  *
+ * With w4a4 the weights of the four projections of each layer are quantised to NVFP4 when they are loaded, and their products are
+ * w4a4_quant and w4a4, 64 rows at a time; a projection that the target refuses by name stays dense (gdn_engine_projections).
+ *
  * On a GPU target the engine has a stream of its own, products are cuBLAS's (opened at run time) and the rest its own kernels
  * (engine_rows.cu, compiled through gdn_backend_of); activations are bf16. The passes of decode and verify are captured in CUDA graphs
  * and replayed. The calling thread needs no context.
@@ -33,6 +36,7 @@ typedef struct gdn_engine_options {
     uint32_t dtype;               /* GDN_F32 or GDN_BF16; 0 = GDN_F32 on host memory, GDN_BF16 on a GPU                    */
     uint32_t segment;             /* tokens of one prefill launch, a multiple of 64; 0 = 2048                              */
     bool woa;                     /* verify 4 rows by verify_woa; an error when the target refuses (lever gdn_woa = 1)     */
+    bool w4a4;                    /* projections by NVFP4 codes of both sides, where the target takes their sizes (K % 128)  */
     bool no_graph;                /* launch the kernels of every step one by one                                           */
     gdn_engine_progress progress; /* may be NULL; called by load and prefill                                               */
     void *user;
@@ -64,5 +68,12 @@ gdn_status gdn_engine_accept(gdn_engine *e, uint32_t n, gdn_text *err);
 /* The routes that have run since loading: operation, what explain says for its last counts, launches. */
 typedef void (*gdn_engine_route_fn)(void *user, const char *op, const gdn_route *route, uint64_t launches);
 gdn_status gdn_engine_routes(const gdn_engine *e, gdn_engine_route_fn each, void *user);
+
+/* The projections of every layer, their weights [n][k]: why NULL: with w4a4, NVFP4 on both sides; else dense, and why: the guard that
+ * refused, that the target does not carry it, or that it was not asked for. */
+typedef void (*gdn_engine_projection_fn)(void *user, const char *name, uint32_t n, uint32_t k, const char *why);
+void gdn_engine_projections(const gdn_engine *e, gdn_engine_projection_fn each, void *user);
+/* exp of the mean of -ln p(token | those before it) over tokens 1..n-1, n >= 2, by prefill. The sequence is reset before and after. */
+gdn_status gdn_engine_perplexity(gdn_engine *e, const uint32_t *tokens, uint64_t n, double *out, gdn_text *err);
 
 #endif

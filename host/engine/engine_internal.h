@@ -22,13 +22,28 @@ enum {
     GDN__PLAN_FOLD,
     GDN__PLAN_CLEAR,
     GDN__PLAN_NORM,
-    GDN__PLAN_STEP, /* NULL: a decode step goes by conv, decode and norm */
-    GDN__PLANS
+    GDN__PLAN_STEP,  /* NULL: a decode step goes by conv, decode and norm */
+    GDN__PLAN_QUANT, /* and of the other projections */
+    GDN__PLAN_W4A4 = GDN__PLAN_QUANT + 4,
+    GDN__PLANS = GDN__PLAN_W4A4 + 4
 };
+/* The projections of a layer. qkvz: rows ordered Q | K | V | Z. */
+enum { GDN__QKVZ, GDN__OUT, GDN__GATE_UP, GDN__DOWN, GDN__PROJECTIONS };
+
+typedef struct gdn__fp4 {
+    uint64_t codes, scales;
+    float scale2;
+} gdn__fp4;
+/* Of all layers: how it is multiplied; why: it stays dense although w4a4 was asked for. */
+typedef struct gdn__projection {
+    bool fp4;
+    char why[240];
+} gdn__projection;
 
 typedef struct gdn__layer {
-    uint64_t norm1, norm2;                          /* f32, 1 + w                                    */
-    uint64_t qkvz, out, gate_up, down;              /* dense weights; qkvz rows ordered Q | K | V | Z */
+    uint64_t norm1, norm2;            /* f32, 1 + w                                    */
+    uint64_t dense[GDN__PROJECTIONS]; /* weights; 0 where fp4 has them                 */
+    gdn__fp4 fp4[GDN__PROJECTIONS];
     uint64_t ba, conv, gdn_norm;                    /* activation type; ba rows as in the checkpoint */
     uint64_t a_log, dt_bias;                        /* f32                                           */
     uint64_t state, conv_state, hi, stash, engaged; /* the sequence                                  */
@@ -58,7 +73,9 @@ struct gdn_engine {
     gdn *g;
     gdn_model_config c;
     uint32_t act, segment, max_rows;
-    bool woa;
+    bool woa, w4a4;
+    gdn__projection projection[GDN__PROJECTIONS];
+    uint64_t fp4_codes, fp4_scales, fp4_factors, fp4_counter; /* of 64 quantised rows; of the persistent entries */
     gdn_engine_progress progress;
     void *user; /* of progress */
     gdn__arena mem;
@@ -97,6 +114,10 @@ uint32_t gdn__qkvz_source_row(uint32_t nk, uint32_t nv, uint32_t dim, uint32_t r
 /* engine_plans.c */
 gdn_status gdn__plans_make(gdn_engine *e, gdn_text *err);
 gdn_status gdn__plan_launch(gdn_engine *e, uint32_t plan, uint32_t n_ptr, const uint64_t *ptr, uint32_t n_u32, const uint32_t *u32);
+/* engine_fp4.c */
+gdn_status gdn__fp4_plans_make(gdn_engine *e, gdn_text *err);
+gdn_status gdn__fp4_put(gdn_engine *e, const float *w, uint32_t which, gdn__fp4 *out, gdn_text *err);               /* w [rows][columns] */
+gdn_status gdn__project(gdn_engine *e, const gdn__layer *l, uint32_t which, uint64_t x, uint64_t y, uint32_t rows); /* y = x w^T */
 /* engine_step.c, all on the engine's stream; the rows' tokens are in e->tokens */
 gdn_status gdn__rows_enqueue(gdn_engine *e, uint32_t rows, uint32_t how);     /* embedding and layers: rows.x */
 gdn_status gdn__logits_enqueue(gdn_engine *e, uint32_t first, uint32_t rows); /* of rows of rows.x: rows.logits */

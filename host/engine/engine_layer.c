@@ -156,22 +156,18 @@ static gdn_status run_parts(gdn_engine *e, const gdn__layer *l, uint32_t rows, u
 
 /* proj = linear_attn(h) */
 static gdn_status run_attention(gdn_engine *e, const gdn__layer *l, uint32_t rows, uint32_t how) {
-    const gdn_model_config *c = &e->c;
-    const uint32_t n = gdn__product_rows(e, rows);
-    gdn_status s = e->dense->matmul(e->dense_ctx, e->rows.h, l->qkvz, e->rows.qkvz, n, c->hidden, gdn_config_qkvz(c), e->act);
+    gdn_status s = gdn__project(e, l, GDN__QKVZ, e->rows.h, e->rows.qkvz, rows);
     if (s == GDN_OK) s = run_gates(e, l, rows);
     if (s == GDN_OK) s = how == GDN__RUN_DECODE && e->plans[GDN__PLAN_STEP] ? run_step(e, l) : run_parts(e, l, rows, how);
-    if (s == GDN_OK) s = e->dense->matmul(e->dense_ctx, e->rows.core_n, l->out, e->rows.proj, n, c->nv * c->v_dim, c->hidden, e->act);
+    if (s == GDN_OK) s = gdn__project(e, l, GDN__OUT, e->rows.core_n, e->rows.proj, rows);
     return s;
 }
 
 /* proj = mlp(h) */
 static gdn_status run_mlp(gdn_engine *e, const gdn__layer *l, uint32_t rows) {
-    const gdn_model_config *c = &e->c;
-    const uint32_t n = gdn__product_rows(e, rows);
-    gdn_status s = e->dense->matmul(e->dense_ctx, e->rows.h, l->gate_up, e->rows.gate_up, n, c->hidden, 2 * c->inter, e->act);
-    if (s == GDN_OK) s = e->dense->silu_mul(e->dense_ctx, e->rows.gate_up, e->rows.act, rows, c->inter);
-    if (s == GDN_OK) s = e->dense->matmul(e->dense_ctx, e->rows.act, l->down, e->rows.proj, n, c->inter, c->hidden, e->act);
+    gdn_status s = gdn__project(e, l, GDN__GATE_UP, e->rows.h, e->rows.gate_up, rows);
+    if (s == GDN_OK) s = e->dense->silu_mul(e->dense_ctx, e->rows.gate_up, e->rows.act, rows, e->c.inter);
+    if (s == GDN_OK) s = gdn__project(e, l, GDN__DOWN, e->rows.act, e->rows.proj, rows);
     return s;
 }
 

@@ -133,11 +133,12 @@ static gdn_status workspace_of(const gdn_engine *e, uint32_t plan, uint64_t *byt
     return GDN_OK;
 }
 
-/* One workspace serves all plans, whose launches follow each other on one stream, but the fused step's: that one keeps counts in its. */
+/* One workspace serves all plans, whose launches follow each other on one stream, but the fused step's, which keeps counts in its, and
+ * w4a4's (engine_fp4.c). */
 static gdn_status make_workspace(gdn_engine *e, gdn_text *err) {
     uint64_t bytes = 0, step = 0;
     gdn_status s = GDN_OK;
-    for (uint32_t i = 0; s == GDN_OK && i < GDN__PLANS; i++)
+    for (uint32_t i = 0; s == GDN_OK && i < GDN__PLAN_QUANT; i++)
         if (e->plans[i]) s = workspace_of(e, i, i == GDN__PLAN_STEP ? &step : &bytes, err);
     if (s == GDN_OK && step) s = gdn__arena_zeros(&e->mem, step, &e->step_workspace, err);
     return s == GDN_OK && bytes ? gdn__arena_take(&e->mem, bytes, &e->workspace, err) : s;
@@ -154,6 +155,7 @@ gdn_status gdn__plans_make(gdn_engine *e, gdn_text *err) {
     if (s == GDN_OK) s = make_rest(e, err);
     if (s == GDN_OK) s = make_step(e, err);
     if (s == GDN_OK) s = make_workspace(e, err);
+    if (s == GDN_OK) s = gdn__fp4_plans_make(e, err);
     return s;
 }
 

@@ -44,6 +44,13 @@ static gdn_status put(const loader *l, const float *src, uint64_t n, uint32_t ty
     return gdn__arena_put(&l->e->mem, src, n, type, out, l->err);
 }
 
+/* Of a projection: dense, or its NVFP4 form. */
+static gdn_status put_projection(const loader *l, const float *w, uint64_t n, uint32_t which, gdn__layer *y) {
+    gdn_engine *e = l->e;
+    if (e->projection[which].fp4) return gdn__fp4_put(e, w, which, &y->fp4[which], l->err);
+    return put(l, w, n, e->dense->weight_type(e->act), &y->dense[which]);
+}
+
 /* A vector kept as it is, in `type`. */
 static gdn_status vector(const loader *l, bool in_layer, const char *name, uint32_t n, float plus, uint32_t type, uint64_t *out) {
     const uint64_t shape[1] = { n };
@@ -59,7 +66,13 @@ static gdn_status matrix(const loader *l, bool in_layer, const char *name, uint3
     return s == GDN_OK ? put(l, l->buf, (uint64_t)rows * cols, type, out) : s;
 }
 
-static gdn_status qkvz(const loader *l, uint32_t type, uint64_t *out) {
+static gdn_status projection(const loader *l, const char *name, uint32_t rows, uint32_t cols, uint32_t which, gdn__layer *y) {
+    const uint64_t shape[2] = { rows, cols };
+    const gdn_status s = read_at(l, true, name, 2, shape, l->buf);
+    return s == GDN_OK ? put_projection(l, l->buf, (uint64_t)rows * cols, which, y) : s;
+}
+
+static gdn_status qkvz(const loader *l, gdn__layer *y) {
     const gdn_model_config *c = &l->e->c;
     const uint32_t rows = gdn_config_qkvz(c), cols = c->hidden;
     const uint64_t shape[2] = { rows, cols };
@@ -68,15 +81,15 @@ static gdn_status qkvz(const loader *l, uint32_t type, uint64_t *out) {
     for (uint32_t r = 0; r < rows; r++)
         memcpy(l->tmp + (uint64_t)r * cols, l->buf + (uint64_t)gdn__qkvz_source_row(c->nk, c->nv, c->k_dim, r) * cols,
                cols * sizeof(float));
-    return put(l, l->tmp, (uint64_t)rows * cols, type, out);
+    return put_projection(l, l->tmp, (uint64_t)rows * cols, GDN__QKVZ, y);
 }
 
-static gdn_status gate_up(const loader *l, uint32_t type, uint64_t *out) {
+static gdn_status gate_up(const loader *l, gdn__layer *y) {
     const gdn_model_config *c = &l->e->c;
     const uint64_t shape[2] = { c->inter, c->hidden }, n = (uint64_t)c->inter * c->hidden;
     gdn_status s = read_at(l, true, "mlp.gate_proj.weight", 2, shape, l->buf);
     if (s == GDN_OK) s = read_at(l, true, "mlp.up_proj.weight", 2, shape, l->buf + n);
-    return s == GDN_OK ? put(l, l->buf, 2 * n, type, out) : s;
+    return s == GDN_OK ? put_projection(l, l->buf, 2 * n, GDN__GATE_UP, y) : s;
 }
 
 static gdn_status conv(const loader *l, uint64_t *out) {
@@ -88,18 +101,18 @@ static gdn_status conv(const loader *l, uint64_t *out) {
 
 static gdn_status load_layer(const loader *l, gdn__layer *y) {
     const gdn_model_config *c = &l->e->c;
-    const uint32_t act = l->e->act, dense = l->e->dense->weight_type(act);
+    const uint32_t act = l->e->act;
     gdn_status s = vector(l, true, "input_layernorm.weight", c->hidden, 1, GDN_F32, &y->norm1);
-    if (s == GDN_OK) s = qkvz(l, dense, &y->qkvz);
+    if (s == GDN_OK) s = qkvz(l, y);
     if (s == GDN_OK) s = matrix(l, true, "linear_attn.in_proj_ba.weight", 2 * c->nv, c->hidden, act, &y->ba);
     if (s == GDN_OK) s = vector(l, true, "linear_attn.A_log", c->nv, 0, GDN_F32, &y->a_log);
     if (s == GDN_OK) s = vector(l, true, "linear_attn.dt_bias", c->nv, 0, GDN_F32, &y->dt_bias);
     if (s == GDN_OK) s = conv(l, &y->conv);
     if (s == GDN_OK) s = vector(l, true, "linear_attn.norm.weight", c->v_dim, 0, act, &y->gdn_norm);
-    if (s == GDN_OK) s = matrix(l, true, "linear_attn.out_proj.weight", c->hidden, c->nv * c->v_dim, dense, &y->out);
+    if (s == GDN_OK) s = projection(l, "linear_attn.out_proj.weight", c->hidden, c->nv * c->v_dim, GDN__OUT, y);
     if (s == GDN_OK) s = vector(l, true, "post_attention_layernorm.weight", c->hidden, 1, GDN_F32, &y->norm2);
-    if (s == GDN_OK) s = gate_up(l, dense, &y->gate_up);
-    if (s == GDN_OK) s = matrix(l, true, "mlp.down_proj.weight", c->hidden, c->inter, dense, &y->down);
+    if (s == GDN_OK) s = gate_up(l, y);
+    if (s == GDN_OK) s = projection(l, "mlp.down_proj.weight", c->hidden, c->inter, GDN__DOWN, y);
     return s;
 }
 

@@ -202,6 +202,7 @@ static void test_json_failures(void **state) {
                  { "compile --arch bogus --out /tmp --json", 2, "--arch: architecture 'bogus': expected sm_<number>" },
                  { "generate --json", 2, "--model is missing" },
                  { "generate --json --graph maybe", 2, "--graph 'maybe' is not on or off" },
+                 { "generate --json --model m --prompt p --held t", 2, "--held is the text of --w4a4, which is missing" },
                  { "bench --json --set foo=1", 2, "--set foo: unknown key" },
                  { "check --json extra", 2, "unexpected argument 'extra'" },
                  { "check --json --conf /nonexistent.ini", 2, "--conf /nonexistent.ini: no such file" },
@@ -305,10 +306,25 @@ static void test_route(void **state) {
     json_decref(doc);
 }
 
+/* What four-bit codes cost is told in numbers; the small model's sizes all fit. */
+static void test_w4a4(void **state) {
+    (void)state;
+    json_t *doc = parse("generate --target cpu --model " GDN_TEST_DATA "/jargon-tiny --prompt : --n 1 --w4a4 --json", 0);
+    const json_t *w = json_object_get(doc, "w4a4"), *projections = json_object_get(w, "projections");
+    const double before = json_number_value(json_object_get(w, "perplexity_before")),
+                 after = json_number_value(json_object_get(w, "perplexity_after"));
+    assert_true(json_integer_value(json_object_get(w, "held_tokens")) > 500);
+    assert_true(before > 1 && before < 256 && after > before && after < 2 * before);
+    assert_int_equal(json_array_size(projections), 4);
+    for (size_t i = 0; i < 4; i++) assert_true(json_is_true(json_object_get(json_array_get(projections, i), "nvfp4")));
+    json_decref(doc);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_front),         cmocka_unit_test(test_targets),
                                         cmocka_unit_test(test_quoted_values), cmocka_unit_test(test_levers),
                                         cmocka_unit_test(test_route),         cmocka_unit_test(test_faults),
-                                        cmocka_unit_test(test_json_failures), cmocka_unit_test(test_json_bytes) };
+                                        cmocka_unit_test(test_json_failures), cmocka_unit_test(test_json_bytes),
+                                        cmocka_unit_test(test_w4a4) };
     return cmocka_run_group_tests_name("cli", tests, NULL, NULL) != 0;
 }
