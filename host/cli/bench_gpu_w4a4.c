@@ -2,6 +2,7 @@
  * the quantiser. Random bytes are codes and scales; a scale that is a NaN costs what any other does. The peer is cuBLAS's bf16 product of
  * the same sizes, its weights rotated too. */
 #include "bench_gpu.h"
+#include <math.h>
 
 static const uint32_t sizes[][2] = { { 17408, 5120 }, { 34816, 5120 }, { 5120, 17408 } }, rows[] = { 1, 8, 16, 32, 64 };
 enum { SIZES = sizeof sizes / sizeof *sizes, ROWS = sizeof rows / sizeof *rows };
@@ -23,28 +24,30 @@ static bool dense_once(void *user, uint32_t i, void *stream) {
     return gpu_blas_product(&d->blas, d->a, d->w + i % d->sets * d->step, d->c, d->M, d->N, d->K);
 }
 
-/* Into the last row; without cuBLAS the row has no peer. */
-static bool add_peer(gpu_bench *b, uint32_t M, uint32_t N, uint32_t K) {
-    char why[256];
+/* The median, NaN and why when there is none. The first call, which may load what it needs, is not in a graph. */
+static double dense_us(gpu_bench *b, uint32_t M, uint32_t N, uint32_t K, char *why, size_t cap) {
     gpu_times t;
     dense d = { .M = M, .N = N, .K = K, .step = 2ull * N * K };
-    if (!gpu_blas_open(b, &d.blas, why, sizeof why)) {
-        gpu_bench_release(b);
-        return true;
-    }
+    if (!gpu_blas_open(b, &d.blas, why, cap)) return NAN;
     d.sets = gpu_bench_sets(b, d.step);
     d.a = gpu_bench_take(b, 2ull * M * K, true);
     d.w = gpu_bench_take(b, d.sets * d.step, true);
     d.c = gpu_bench_take(b, 2ull * M * N, false);
-    bool ok = d.a && d.w && d.c;
-    if (ok && !gpu_clock_time(&b->clock, dense_once, &d, 24, b->replays, &t)) {
-        cli_error(b->cli, "w4a4, cuBLAS: %s", b->clock.why);
-        ok = false;
-    }
+    const bool ok = d.a && d.w && d.c && gpu_clock_plain(&b->clock, dense_once, &d, 1, 1, &t) &&
+                    gpu_clock_time(&b->clock, dense_once, &d, 24, b->replays, &t);
+    if (!ok) (void)snprintf(why, cap, "%s", d.c ? b->clock.why : "no device memory");
     gpu_blas_close(&d.blas);
+    return ok ? t.us_median : NAN;
+}
+
+/* Into the last row; a row whose peer could not be timed has none, and it is told why. */
+static bool add_peer(gpu_bench *b, uint32_t M, uint32_t N, uint32_t K) {
+    char why[256] = "";
+    const double us = dense_us(b, M, N, K, why, sizeof why);
     gpu_bench_release(b);
     json_t *row = json_array_get(b->rows, json_array_size(b->rows) - 1);
-    return ok && json_object_set_new(json_object_get(row, "peers"), "cublas_bf16", json_real(t.us_median)) == 0;
+    if (!isnan(us)) return json_object_set_new(json_object_get(row, "peers"), "cublas_bf16", json_real(us)) == 0;
+    return json_array_append_new(b->left_out, json_sprintf("w4a4 M=%u N=%u K=%u, the peer: %s", M, N, K, why)) == 0;
 }
 
 static bool project(gpu_bench *b, uint32_t M, uint32_t N, uint32_t K) {

@@ -38,6 +38,38 @@ static void quant_pair(gt *t, const w4a4 *c) {
     gt_end(t);
 }
 
+/* Ten million values and more: every finite bf16 as likely as any other, noise of any size a row, and around each decision point of codes
+ * and scales (a row's largest value makes its factor 1, so that a block's is the scale itself); rows of zeros, Inf and NaN between. */
+static uint16_t any_value(rng *r, uint32_t kind, uint32_t m, uint32_t k) {
+    static const double points[] = { 0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5, 6 };
+    const double sign = rng_below(r, 2) ? 1 : -1;
+    if (m % 16 == 13) return (uint16_t)(k % 3 ? 0 : 0x8000);
+    if (m % 16 == 14 && k == 4097) return rng_below(r, 2) ? 0x7f80 : 0xff80;
+    if (m % 16 == 15 && k == 20000) return 0xffc1;
+    if (kind == 0) return (uint16_t)((rng_below(r, 0x7f80)) | (sign < 0 ? 0x8000u : 0));
+    if (kind == 1) return num_to_bf16(sign * rng_uniform(r, 0, 1) * ldexp(1, (int)(m % 64) - 32));
+    if (k == 0) return num_to_bf16(2688);
+    /* block b: its first value is 6 s, s near the middle of two scales of any size, down to the subnormal ones */
+    const double s = ldexp(1 + rng_below(r, 16) / 16.0, (int)(k / 16 % 20) - 12);
+    return num_to_bf16(k % 16 == 0 ? 6 * s : sign * s * points[rng_below(r, 8)] * (1 + ((int)rng_below(r, 3) - 1) / 256.0));
+}
+static void quant_many(gt *t) {
+    enum { M = 64, K = 32768, ROUNDS = 6 };
+    const gdn_w4a4_shape s = { .base = GT_BASE(gdn_w4a4_shape, GDN_OP_W4A4_QUANT), .K = K, .max_m = M };
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        if (!gt_begin(t, "w4a4_quant_two_million_%u", round)) continue;
+        gt_job job = { .shape = &s.base, .n_ptr = GDN_W4A4_QUANT_N_PTR, .u32 = { M }, .n_u32 = 1 };
+        uint16_t *a = gt_keep(t, 2ull * M * K);
+        for (uint32_t i = 0; i < M * K; i++) a[i] = any_value(&t->r, round % 3, i / K, i % K);
+        job.buf[GDN_W4A4_QUANT_P_A] = (gt_buf) { .bytes = 2ull * M * K, .init = a, .role = GT_IN, .type = GDN_BF16 };
+        job.buf[GDN_W4A4_QUANT_P_AQ] = (gt_buf) { .bytes = GDN_W4A4_AQ_BYTES(M, K), .role = GT_OUT, .type = GDN_BF16 };
+        job.buf[GDN_W4A4_QUANT_P_AS] = (gt_buf) { .bytes = GDN_W4A4_AS_BYTES(M, K), .role = GT_OUT, .type = GDN_BF16 };
+        job.buf[GDN_W4A4_QUANT_P_AG] = (gt_buf) { .bytes = 4ull * M, .role = GT_OUT, .type = GDN_F32 };
+        gt_pair(t, &job);
+        gt_end(t);
+    }
+}
+
 /* Any bytes are codes; scales 0x28..0x3F, NaN in the tokens that are not there (their storage is the last rows of each block of eight). */
 void gt_w4a4_job(gt *t, uint32_t M, uint32_t N, uint32_t K, double tol, gt_shapes *s, gt_job *job) {
     const uint64_t aq = GDN_W4A4_AQ_BYTES(M, K), as = GDN_W4A4_AS_BYTES(M, K), bq = (uint64_t)N * K / 2, bs = bq / 8;
@@ -70,14 +102,18 @@ static void gemv_pair(gt *t, const w4a4 *c, bool exact) {
 
 void gt_test_w4a4(gt *t) {
     static const w4a4 quant[] = { { 5, 0, 256, 0 }, { 64, 0, 5120, 0 }, { 17, 0, 1152, 3 }, { 3, 0, 32768, 0 } },
-                      gemv[] = { { 1, 17, 128, 0 },     { 8, 1024, 5120, 0 }, { 9, 333, 1152, 0 }, { 16, 512, 6144, 0 },
-                                 { 17, 70, 2176, 0 },   { 32, 512, 5120, 0 }, { 33, 100, 384, 0 }, { 64, 512, 5120, 0 },
-                                 { 16, 6400, 1280, 0 }, { 32, 6400, 1280, 0 } /* persistent on 48 multiprocessors */ };
+                      gemv[] = { { 1, 17, 128, 0 },     { 8, 1024, 5120, 0 },  { 9, 333, 1152, 0 },
+                                 { 16, 512, 6144, 0 },  { 17, 70, 2176, 0 },   { 32, 512, 5120, 0 },
+                                 { 33, 100, 384, 0 },   { 64, 512, 5120, 0 },  { 16, 6400, 1280, 0 },
+                                 { 32, 6400, 1280, 0 }, /* persistent on 48 multiprocessors */
+                                 { 24, 25400, 256, 0 }, { 64, 33900, 384, 0 }, { 40, 9000, 640, 0 },
+                                 { 20, 17408, 5120, 0 } /* hopper's wide forms */ };
     const gdn_w4a4_shape s = { .base = GT_BASE(gdn_w4a4_shape, GDN_OP_W4A4_GEMV), .N = 16, .K = 128, .max_m = 8 };
     gdn_hplan *plan = NULL;
     const bool carries = gdn_plan_make(t->dev, &s.base, NULL, &plan, NULL) == GDN_OK;
     gdn_plan_free(plan);
     for (uint32_t i = 0; i < (t->brief ? 1u : GT_N(quant)); i++) quant_pair(t, &quant[i]);
+    if (!t->brief) quant_many(t);
     if (!carries) {
         if (!gt_begin(t, "w4a4")) return;
         gt_skip(t, "target %s has no FP4 products on this device", t->target);
