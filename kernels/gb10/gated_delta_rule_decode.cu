@@ -12,8 +12,9 @@
  * gated_delta_rule_decode_ext: appended GDN_STEP_EXT_ARGS (gdn_rule.cuh): in_tab, out_tab (u64 addresses a sequence, both or neither; then
  * h_state is not looked at), fresh (u8 a sequence or NULL), scale (0: rsqrt(kd)). Without them the core's bytes.
  *
- * gated_delta_rule_decode_split, gated_delta_rule_decode_split_ext: the same arguments and bytes, for heads of 128: grid (4*nv, batch),
- * block 128; four blocks a head, each with 32 value columns and a quarter of the registers (gdn_step_split.cuh). */
+ * gated_delta_rule_decode_split, gated_delta_rule_decode_split_ext: the same arguments and bytes, for heads of 128, few sequences:
+ * grid (4*nv, batch), block 512, four blocks a head, each with 32 value columns; or grid (8*nv, batch), block 256, 16 columns
+ * (gdn_step_split.cuh). */
 #include "gdn_device.cuh"
 #include "gdn_step_split.cuh"
 
@@ -55,17 +56,31 @@ gated_delta_rule_decode(void *h_state, const gdn_bf16 *query, const gdn_bf16 *ke
         decode<64>(m, a, gdn_rule_ext {}, h_state, state_is_table);
 }
 
-GDN_DEVICE void decode_split(const gdn_step &a, const gdn_rule_ext &x, void *h_state, bool is_table) {
-    __shared__ gdn_split_smem m;
-    const uint32_t head = blockIdx.x / 4, slice = blockIdx.x % 4, b = blockIdx.y;
+template <uint32_t COLUMNS>
+GDN_DEVICE void decode_part(gdn_split_smem &m, const gdn_step &a, const gdn_rule_ext &x, void *h_state, bool is_table) {
+    enum : uint32_t { PARTS = GDN_STEP_DIM / COLUMNS };
+    const uint32_t head = blockIdx.x / PARTS, slice = blockIdx.x % PARTS, b = blockIdx.y;
     const gdn_state_ptrs p = gdn_states_of(x, h_state, is_table, b, head, a.nv, GDN_STEP_DIM, GDN_STEP_DIM);
     if (p.in)
-        gdn_split_decode(m, a, b, head, slice, gdn_is_fresh(x, b) ? nullptr : p.in, p.out);
+        gdn_split_decode<COLUMNS>(m, a, b, head, slice, gdn_is_fresh(x, b) ? nullptr : p.in, p.out);
     else if (slice == 0)
         gdn_step_zero(a, b, 1, head, GDN_STEP_DIM);
 }
+GDN_DEVICE void decode_split(const gdn_step &a, const gdn_rule_ext &x, void *h_state, bool is_table) {
+    __shared__ gdn_split_smem m;
+    if (blockDim.x == 32 * GDN_SPLIT_THREADS)
+        decode_part<32>(m, a, x, h_state, is_table);
+    else
+        decode_part<16>(m, a, x, h_state, is_table);
+}
+/* As many blocks as threads and registers allow: [V][K] takes more of them, an sm_121 has room for 1536 threads. */
+#if defined(GDN_STATE_VK) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200)
+#define SPLIT_ENTRY GDN_KERNEL(GDN_SPLIT_WIDEST *GDN_SPLIT_THREADS, 3)
+#else
+#define SPLIT_ENTRY GDN_KERNEL(GDN_SPLIT_WIDEST *GDN_SPLIT_THREADS, 4)
+#endif
 
-GDN_KERNEL(GDN_STEP_BLOCK, GDN_IS_VK ? 7 : 8)
+SPLIT_ENTRY
 gated_delta_rule_decode_split_ext(void *h_state, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                                   const float *beta, gdn_bf16 *output, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd,
                                   uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t state_is_table, GDN_STEP_EXT_ARGS) {
@@ -74,7 +89,7 @@ gated_delta_rule_decode_split_ext(void *h_state, const gdn_bf16 *query, const gd
     decode_split(a, GDN_STEP_EXT, h_state, state_is_table);
 }
 
-GDN_KERNEL(GDN_STEP_BLOCK, GDN_IS_VK ? 7 : 8)
+SPLIT_ENTRY
 gated_delta_rule_decode_split(void *h_state, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                               const float *beta, gdn_bf16 *output, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd,
                               uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t state_is_table) {

@@ -24,15 +24,18 @@ static void run(emu::bench &b, rule_case c, const std::string &name, int form) {
     });
     c.compare(b, name.c_str());
     if (c.dim != 128) return;
-    std::copy(pool.begin(), pool.end(), c.d.pool->p);
-    std::fill_n(c.d.out->p, c.d.out->n, gdn_bf16 { 0x7A7A });
-    b.run((name + ", split").c_str(), { 4 * c.nv, c.batch }, GDN_STEP_BLOCK, 0, { *c.d.pool, *c.d.out }, [&] {
-        if (form == EXT)
-            gated_delta_rule_decode_split_ext(nullptr, FRONT_(c), SHAPE_(c), 1, EXT_(c));
-        else
-            gated_delta_rule_decode_split(h, FRONT_(c), SHAPE_(c), form == TABLE);
-    });
-    c.compare(b, (name + ", split").c_str());
+    for (uint32_t parts : { 4u, 8u }) {
+        const std::string split = name + ", a head in " + std::to_string(parts);
+        std::copy(pool.begin(), pool.end(), c.d.pool->p);
+        std::fill_n(c.d.out->p, c.d.out->n, gdn_bf16 { 0x7A7A });
+        b.run(split.c_str(), { parts * c.nv, c.batch }, 2048 / parts, 0, { *c.d.pool, *c.d.out }, [&] {
+            if (form == EXT)
+                gated_delta_rule_decode_split_ext(nullptr, FRONT_(c), SHAPE_(c), 1, EXT_(c));
+            else
+                gated_delta_rule_decode_split(h, FRONT_(c), SHAPE_(c), form == TABLE);
+        });
+        c.compare(b, split.c_str());
+    }
 }
 
 static void shapes(emu::check &c) {

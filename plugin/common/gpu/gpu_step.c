@@ -14,11 +14,12 @@ uint32_t gpu_step_form(const gdn_rule_shape *s) {
     return gpu_rule_form(s) | (s->base.flags & GDN_QK_L2NORM ? (uint32_t)GPU_STEP_L2NORM : 0u);
 }
 
-/* A head in four blocks up to about 15 heads a multiprocessor: measured on an H200, 16/48 heads, batch 16 and 64. */
-static uint32_t decode_entry(const gpu_facts *f, const gdn_rule_shape *s, uint32_t batch) {
-    const uint64_t blocks = (uint64_t)s->nv * batch;
-    const uint32_t sm = f->sm_count ? f->sm_count : 132;
-    return s->k_dim == 128 && blocks <= 15ull * sm && present(f, GPU_E_DECODE_SPLIT) ? GPU_E_DECODE_SPLIT : GPU_E_DECODE;
+/* Few heads go in parts, so that they fill the device: eight of 256 threads up to a head a multiprocessor, four of 512 up to 48.
+ * Measured on an H200, 16/48 heads, batch 1 to 256. */
+static uint32_t decode_parts(const gpu_facts *f, const gdn_rule_shape *s, uint32_t batch) {
+    const uint64_t heads = (uint64_t)s->nv * batch, sm = f->sm_count ? f->sm_count : 132;
+    if (s->k_dim != 128 || !present(f, GPU_E_DECODE_SPLIT) || heads > 48 * sm) return 1;
+    return heads <= sm ? 8 : 4;
 }
 /* By sequence: the one that keeps the state after the last row as well. */
 static uint32_t verify_entry(const gdn_rule_shape *s, uint32_t rows) {
@@ -39,7 +40,7 @@ static void decide_woa(const gpu_facts *f, const gdn_rule_shape *s, const uint32
         gpu_refuse(d, gdn__woa_guard_text(guard));
         return;
     }
-    gpu_take(d, entry, s->nv, batch, STEP_BLOCK, entry == GPU_E_WOA ? s->k_dim * s->v_dim * 4 : 0);
+    gpu_take(d, entry, s->nv, batch, STEP_BLOCK, s->k_dim * s->v_dim * 4);
 }
 
 void gpu_decide_step(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d) {
@@ -64,8 +65,12 @@ void gpu_decide_step(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t
             return;
         }
         const uint32_t fold = gdn__by_sequence(&s->base) ? (uint32_t)GPU_E_FOLD_SEQ : (uint32_t)GPU_E_FOLD;
-        const uint32_t entry = op == GDN_OP_DECODE ? decode_entry(f, s, batch) : op == GDN_OP_VERIFY ? verify_entry(s, rows) : fold;
-        gpu_take(d, entry, entry == GPU_E_DECODE_SPLIT ? 4 * s->nv : s->nv, batch, STEP_BLOCK, 0);
+        const uint32_t parts = op == GDN_OP_DECODE ? decode_parts(f, s, batch) : 1;
+        const uint32_t entry = parts > 1             ? (uint32_t)GPU_E_DECODE_SPLIT
+                               : op == GDN_OP_DECODE ? (uint32_t)GPU_E_DECODE
+                               : op == GDN_OP_VERIFY ? verify_entry(s, rows)
+                                                     : fold;
+        gpu_take(d, entry, parts * s->nv, batch, parts > 1 ? 2048 / parts : STEP_BLOCK, 0);
     }
     if (d->status == GDN_OK && (batch > GRID_Y || s->nv > (1u << 28))) gpu_refuse(d, "more than 65535 sequences in a launch");
 }
@@ -81,7 +86,8 @@ gdn_status gpu_bind_step(gdn_plan *p, gdn_text *err) {
     if (gdn__by_sequence(&s->base) && op != GDN_OP_VERIFY) {
         const uint32_t entry = op == GDN_OP_FOLD ? (uint32_t)GPU_E_FOLD_SEQ : (uint32_t)GPU_E_WOA_SEQ;
         if (!gpu_has(p->present, entry)) return GDN_OK;
-        return gpu_form_entry(p->ctx, entry, gpu_step_form(s), gpu_entry_name(entry), &p->entry[entry], err);
+        const gdn_status st = gpu_form_entry(p->ctx, entry, gpu_step_form(s), gpu_entry_name(entry), &p->entry[entry], err);
+        return st ? st : gpu_allow_smem(p->ctx, entry, p->entry[entry], entry == GPU_E_WOA_SEQ ? s->k_dim * s->v_dim * 4 : 0, err);
     }
     for (uint32_t i = 0; i < n; i++) {
         if (!gpu_has(p->present, list[i])) continue;
