@@ -16,8 +16,9 @@
  * gated_delta_rule_wy4_flag_clear_seq    record, seq_ids, count
  *
  * Grids: (nv, batch) of 128 threads, batch at most 65535; flag_clear 1 and flag_clear_seq any of 32. Dynamic shared
- * memory: any, none is used. h_table: u64 addresses, one a sequence, not looked at where in_tab and out_tab (woa: the same table twice) are
- * given; a NULL is padding. fresh: u8 a sequence or NULL; scale 0: rsqrt(k_dim).
+ * memory: k_dim*v_dim*4 in the three woa entries, which use it on Hopper; any in the others, none is used. h_table: u64 addresses, one a
+ * sequence, not looked at where in_tab and out_tab (woa: the same table twice) are given; a NULL is padding. fresh: u8 a sequence or NULL;
+ * scale 0: rsqrt(k_dim).
  *
  * woa reads each state once, stashes sequence b at stash + b*stash_seq_floats and sets *engaged_flag = 1. fold: na = na_tab[b], 0: nothing.
  * Engaged (*engaged_flag == 1): the first min(na, 4) stashed rows onto the state, or onto zeros where fresh. Else na < k_rows (with
@@ -33,9 +34,23 @@
  * rows [cu_rows[b], cu_rows[b+1]), 0 to 4. Accepted rows beyond those that ran count as all of them. flag_clear_seq skips negative ids. */
 #include "gdn_device.cuh"
 #include "gdn_fold.cuh"
+#include "gdn_step_shared.cuh"
 #include "gdn_verify.cuh"
 
+/* Hopper has the shared memory to keep three blocks' states there; elsewhere, and [V][K], they stay in registers. The emulator runs
+ * Hopper's. */
+#ifndef GDN_WOA_SHARED
+#if !defined(GDN_STATE_VK) && (defined(GDN_EMU) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000))
+#define GDN_WOA_SHARED 1
+#else
+#define GDN_WOA_SHARED 0
+#endif
+#endif
+#if GDN_WOA_SHARED
+typedef gdn_shared_smem woa_smem;
+#else
 typedef gdn_step_smem<GDN_STASH_ROWS> woa_smem;
+#endif
 
 /* What the rows leave for the fold. Addresses are made here, and not before: registers are short. */
 struct to_stash {
@@ -43,7 +58,7 @@ struct to_stash {
     uint64_t pitch;
     uint32_t row, nk, nv, head;
     GDN_METHOD gdn_stash place() const { return gdn_stash_of(gdn_opaque(stash), row, pitch, nv); }
-    GDN_METHOD void keys(const gdn_step_smem<GDN_STASH_ROWS> &m, uint32_t rows) const {
+    GDN_METHOD void keys(const woa_smem &m, uint32_t rows) const {
         const uint32_t i = threadIdx.x;
         const gdn_stash s = place();
         if (i < rows) s.g[i * nv + head] = m.g[i];
@@ -51,9 +66,8 @@ struct to_stash {
         GDN_NO_UNROLL
         for (uint32_t t = 0; t < rows; t++) s.sk[(t * nk + gdn_key_head(head, nk, nv)) * GDN_STASH_DIM + i] = m.k[t][i];
     }
-    GDN_METHOD void value(const gdn_step_smem<GDN_STASH_ROWS> &m, uint32_t t, uint32_t column) const {
-        place().vn[(t * nv + head) * GDN_STASH_DIM + column] = m.vn[t][column];
-    }
+    GDN_METHOD void value(uint32_t t, uint32_t column, float vn) const { place().vn[(t * nv + head) * GDN_STASH_DIM + column] = vn; }
+    GDN_METHOD void value(const woa_smem &m, uint32_t t, uint32_t column) const { value(t, column, m.vn[t][column]); }
 };
 
 /* record: NULL, or the words by sequence; stash_row is then the sequence's number. */
@@ -69,7 +83,12 @@ GDN_DEVICE void woa(woa_smem &m, const gdn_step &a, const gdn_rule_ext &x, void 
     if (span.rows == 0) return;
     const float *const in = gdn_is_fresh(x, b) ? nullptr : p.in;
     const to_stash seen = { stash, pitch, stash_row, a.nk, a.nv, head };
+#if GDN_WOA_SHARED
+    GDN_DYN_SMEM(float, state);
+    gdn_shared_rows(m, state, a, span.row, span.rows, head, in, seen);
+#else
     gdn_step_rows<GDN_STASH_DIM, GDN_STASH_ROWS, true>(m, a, span.row, span.rows, head, in, gdn_step_nowhere(), seen);
+#endif
 }
 
 GDN_KERNEL(GDN_STEP_BLOCK, 3)
@@ -129,9 +148,8 @@ GDN_DEVICE void fold_hi(const gdn_hi &hi, uint32_t na, uint32_t id, float *out, 
 GDN_DEVICE void fold(const gdn_rule_ext &x, void *h_table, float *stash, uint32_t na, const gdn_hi &hi, bool engaged, uint32_t k_rows,
                      uint32_t nk, uint32_t nv, uint32_t k_dim, uint32_t v_dim, uint64_t pitch) {
     const uint32_t b = blockIdx.y;
-    if (na == 0) return;
-    const fold_head f = fold_head_of(x, h_table, nv, k_dim, v_dim);
-    if (!f.out) return;
+    const fold_head f = fold_head_of(x, h_table, nv, k_dim, v_dim); /* its load and na's wait together */
+    if (na == 0 || !f.out) return;
     if (engaged)
         gdn_fold_stash(f.in, f.out, gdn_stash_of(stash, b, pitch, nv), blockIdx.x, nk, nv, min(na, (uint32_t)GDN_STASH_ROWS));
     else if (na < k_rows)

@@ -357,7 +357,7 @@ static void mixed_round(emu::bench &b, uint32_t round) {
         auto &tab = b.input<uint64_t>("tab", mine.size(), [&](size_t i) { return r.d.in_tab->p[mine[i]]; });
         auto &fresh = b.input<uint8_t>("fresh", mine.size(), [&](size_t i) { return r.fresh[mine[i]]; });
         if (which == DEFERRED)
-            b.run("deferred", { r.nv, l.batch }, GDN_STEP_BLOCK, 0, { out, *r.d.stash, record }, [&] {
+            b.run("deferred", { r.nv, l.batch }, GDN_STEP_BLOCK, 65536, { out, *r.d.stash, record }, [&] {
                 gated_delta_rule_wy4_woa_seq(nullptr, q.p, k.p, v.p, gb.p, gb.p + r.nv, out.p, r.d.stash->p, SHAPE_(l), r.stash_floats(),
                                              record.p, tab.p, tab.p, fresh.p, 0, nullptr, nullptr, 0, nullptr, offsets.p, ids.p);
             });
@@ -424,7 +424,7 @@ static void mixed(emu::check &c) {
             b.run("clear", 1, 32, 0, { flag }, [&] { gated_delta_rule_wy4_flag_clear(flag.p); });
             if (deferred) {
                 gdn_cpu_verify_woa(&r.ref);
-                b.run("woa", { 1, 2 }, GDN_STEP_BLOCK, 0, { *r.d.out, *r.d.stash, flag }, [&] { woa_kernel(r, CORE, flag.p); });
+                b.run("woa", { 1, 2 }, GDN_STEP_BLOCK, 65536, { *r.d.out, *r.d.stash, flag }, [&] { woa_kernel(r, CORE, flag.p); });
             } else {
                 gdn_cpu_verify(&r.ref);
                 b.run("wy4", { 1, 2 }, GDN_STEP_BLOCK, 0, { *r.d.out, *r.d.hi, *r.d.pool }, [&] { verify_kernel(r, CORE); });

@@ -10,6 +10,7 @@
 #define gdn_step_smem              EMU_OF_FORM(gdn_step_smem)
 #define gdn_split_smem             EMU_OF_FORM(gdn_split_smem)
 #define gdn_split_state            EMU_OF_FORM(gdn_split_state)
+#define gdn_shared_smem            EMU_OF_FORM(gdn_shared_smem)
 
 #include "gated_delta_rule_decode.cu"
 #include "gated_delta_rule_wy.cu"
