@@ -11,7 +11,8 @@
  *
  * The order of Aq and As is private to the pair. Bytes to allocate: Aq GDN_W4A4_AQ_BYTES, As GDN_W4A4_AS_BYTES, Ag 4*M.
  * Rows quantised once may be projected through any number of weights of the same K: by passing Aq, As and Ag again, never because a
- * pointer repeats. Rows past M of the last block of eight are neither written nor trusted. Alignment in bytes: Aq and Bq 16, Bs 8, As and Ag 4.
+ * pointer repeats. Rows past M of the last block of eight are neither written nor trusted. Alignment in bytes: Aq and Bq 16, Bs 8, As and
+ * Ag 4.
  *
  * Accumulation: of the K/128 chunks, partial w (0..7) takes those with c % 8 == w, ascending; the eight partials are added
  * in order 0..7. Every mx entry gives the same bytes. Entries without FP4 tensor cores (f16) differ by f32 summation: up to 16 rows they
