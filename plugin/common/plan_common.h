@@ -72,6 +72,10 @@ gdn_status gdn__check_type(gdn_text *err, const char *op, const char *field, uin
 gdn_status gdn__check_enum(gdn_text *err, const char *op, const char *field, uint32_t value, uint32_t lo, uint32_t hi);
 gdn_status gdn__check_nonzero(gdn_text *err, const char *op, const char *field, uint64_t value);
 
+/* A bad value in memory, in words; GDN_E_CHECKED. */
+struct gdn_check_report;
+gdn_status gdn__fail_checked(gdn_text *err, uint32_t op, const struct gdn_check_report *r);
+
 /* ---- levers, read once a context ---- */
 typedef struct gdn__levers {
     bool prefill_tc, no_prefill_tc, prefill_fast, no_mma8, ba_hopper, ba_tc, woa, mx_ps;

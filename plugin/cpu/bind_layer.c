@@ -128,23 +128,6 @@ static gdn_status run_norm(const gdn_plan *p, gdn__call *c, gdn_text *err) {
     return st;
 }
 
-/* one_pool: source and destination slots are the same memory. */
-static gdn_status check_state_pairs(const gdn_state_shape *s, const int32_t *src, const int32_t *dst, uint32_t n, bool one_pool,
-                                    gdn_text *err) {
-    const char *op = gdn__op_name(s->base.op);
-    gdn_status st = cpu_check_slots(err, op, "dst_slots", dst, n, s->dst_slots);
-    if (!st && src) st = cpu_check_slots(err, op, "src_slots", src, n, s->src_slots);
-    for (uint32_t i = 0; !st && i < n; i++)
-        for (uint32_t j = 0; !st && j < i; j++)
-            if (dst[i] >= 0 && dst[i] == dst[j] && (!src || (src[i] >= 0 && src[j] >= 0)))
-                st = gdn__fail(err, GDN_E_CHECKED, "%s: dst_slots names slot %d twice, at %u and %u", op, dst[i], j, i);
-    for (uint32_t i = 0; !st && src && one_pool && i < n; i++)
-        for (uint32_t j = 0; !st && j < n; j++)
-            if (i != j && src[i] >= 0 && dst[i] >= 0 && src[j] >= 0 && src[i] == dst[j])
-                st = gdn__fail(err, GDN_E_CHECKED, "%s: pair %u copies from slot %d, which pair %u writes", op, i, src[i], j);
-    return st;
-}
-
 static gdn_status run_state(const gdn_plan *p, gdn__call *c, gdn_text *err) {
     const gdn_state_shape *s = &p->shape.state;
     const bool copy = s->base.op == GDN_OP_STATE_COPY;
@@ -155,7 +138,7 @@ static gdn_status run_state(const gdn_plan *p, gdn__call *c, gdn_text *err) {
     const uint32_t n = c->u32[0];
     gdn_status st = gdn__call_bound(c, err);
     if (!st && (s->base.flags & GDN_PLAN_CHECKED))
-        st = check_state_pairs(s, from, to, n, copy && src == dst && s->src_stride == s->dst_stride, err);
+        st = cpu_check_pairs(s, from, to, n, copy && src == dst && s->src_stride == s->dst_stride, err);
     if (st) return st;
     for (uint32_t i = 0; i < n; i++) {
         if (to[i] < 0 || (copy && from[i] < 0)) continue;

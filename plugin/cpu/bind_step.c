@@ -136,24 +136,10 @@ static gdn_cpu_norm norm_of(const gdn_plan *p, gdn__call *c, const void *x) {
     };
 }
 
-/* Two sequences in one slot. */
-static gdn_status check_slots(const gdn_step_shape *s, const int32_t *slots, uint32_t n, gdn_text *err) {
-    const char *op = gdn__op_name(s->base.op);
-    gdn_status st = cpu_check_slots(err, op, "slots", slots, n, s->num_slots);
-    for (uint32_t i = 0; !st && i < n; i++)
-        for (uint32_t j = 0; !st && j < i; j++)
-            if (slots[i] >= 0 && slots[i] == slots[j])
-                st = gdn__fail(err, GDN_E_CHECKED, "%s: sequences %u and %u have the same slot, %d", op, j, i, slots[i]);
-    return st;
-}
-
 static gdn_status check(const gdn_step_shape *s, const gdn_cpu_step *k, gdn_text *err) {
-    const uint32_t extra = s->state_len - (s->width - 1);
-    for (uint32_t b = 0; k->conv.accepted && b < k->conv.batch; b++)
-        if (k->conv.slots[b] >= 0 && (k->conv.accepted[b] < 0 || (uint32_t)k->conv.accepted[b] > extra))
-            return gdn__fail(err, GDN_E_CHECKED, "%s: accepted[%u] is %d, expected 0 to %u", gdn__op_name(s->base.op), b,
-                             k->conv.accepted[b], extra);
-    return s->base.flags & GDN_PLAN_CHECKED ? check_slots(s, k->conv.slots, k->conv.batch, err) : GDN_OK;
+    const gdn_cpu_conv *c = &k->conv;
+    const gdn_status st = cpu_check_accepted(err, s->base.op, c->slots, c->accepted, c->batch, s->state_len - (s->width - 1));
+    return !st && (s->base.flags & GDN_PLAN_CHECKED) ? cpu_check_step(s, c->slots, c->batch, err) : st;
 }
 
 gdn_status cpu_run_step(const gdn_plan *p, gdn__call *c, gdn_text *err) {

@@ -1,36 +1,35 @@
 /* checked.c - values that live in memory: offsets and accepted counts are always looked at here, where that is cheap; slots,
  * output collisions and gate ranges when the plan is GDN_PLAN_CHECKED. Padding rows are skipped: whatever they hold is legal. */
 #include "cpu_plugin.h"
+#include "gdn_check.h"
 #include "step.h"
+#include <string.h>
 
 static int64_t offset_at(const void *cu, bool cu64, uint32_t i) {
     return cu64 ? ((const int64_t *)cu)[i] : ((const int32_t *)cu)[i];
 }
 
-gdn_status cpu_check_offsets(gdn_text *err, const char *op, const char *name, const void *cu, bool cu64, uint32_t n, uint64_t max_total,
-                             uint64_t max_each) {
+static gdn_status bad(gdn_text *err, uint32_t op, uint32_t kind, uint32_t a, uint32_t b, int64_t value, int64_t bound) {
+    const gdn_check_report r = { .kind = kind, .a = a, .b = b, .value = value, .bound = bound };
+    return gdn__fail_checked(err, op, &r);
+}
+
+static gdn_status check_offsets(gdn_text *err, uint32_t op, const void *cu, bool cu64, uint32_t n, uint64_t max_total, uint64_t max_each) {
     const int64_t first = offset_at(cu, cu64, 0);
-    if (first < 0) return gdn__fail(err, GDN_E_CHECKED, "%s: %s[0] is %lld", op, name, (long long)first);
+    if (first < 0) return bad(err, op, GDN_BAD_OFFSET_FIRST, 0, 0, first, 0);
     for (uint32_t i = 0; i < n; i++) {
         const int64_t a = offset_at(cu, cu64, i), b = offset_at(cu, cu64, i + 1);
-        if (b < a)
-            return gdn__fail(err, GDN_E_CHECKED, "%s: %s[%u] is %lld, below %s[%u], %lld", op, name, i + 1, (long long)b, name, i,
-                             (long long)a);
-        if ((uint64_t)(b - a) > max_each)
-            return gdn__fail(err, GDN_E_CHECKED, "%s: sequence %u has %lld rows, above %llu", op, i, (long long)(b - a),
-                             (unsigned long long)max_each);
-        if ((uint64_t)(b - first) > max_total)
-            return gdn__fail(err, GDN_E_CHECKED, "%s: %s ends at %lld, more than the plan's %llu tokens", op, name, (long long)b,
-                             (unsigned long long)max_total);
+        if (b < a) return bad(err, op, GDN_BAD_OFFSET_BACK, i + 1, 0, b, a);
+        if ((uint64_t)(b - a) > max_each) return bad(err, op, GDN_BAD_OFFSET_EACH, i, 0, b - a, (int64_t)max_each);
+        if ((uint64_t)(b - first) > max_total) return bad(err, op, GDN_BAD_OFFSET_TOTAL, i, 0, b, (int64_t)max_total);
     }
     return GDN_OK;
 }
 
-gdn_status cpu_check_slots(gdn_text *err, const char *op, const char *name, const int32_t *slots, uint32_t n, uint64_t num_slots) {
+static gdn_status check_slots(gdn_text *err, uint32_t op, const int32_t *slots, uint32_t n, uint64_t num_slots, bool out) {
     for (uint32_t i = 0; num_slots && i < n; i++)
         if (slots[i] >= 0 && (uint64_t)slots[i] >= num_slots)
-            return gdn__fail(err, GDN_E_CHECKED, "%s: %s[%u] is slot %d, but the pool has %llu", op, name, i, slots[i],
-                             (unsigned long long)num_slots);
+            return bad(err, op, out ? GDN_BAD_SLOT_OUT : GDN_BAD_SLOT_IN, i, 0, slots[i], (int64_t)num_slots);
     return GDN_OK;
 }
 
@@ -45,17 +44,18 @@ static bool is_padding(const gdn_cpu_rule *c, uint32_t b) {
     return false;
 }
 
-static gdn_status check_gate(const gdn_cpu_rule *c, const char *op, uint64_t row, gdn_text *err) {
+static gdn_status check_gate(const gdn_cpu_rule *c, uint32_t op, uint64_t row, gdn_text *err) {
     const float *g = c->gate + row * c->gb_stride;
     for (uint32_t h = 0; h < c->nv; h++) {
         if (c->log_gate ? g[h] <= 0.0f : (g[h] >= 0.0f && g[h] <= 1.0f)) continue;
-        return gdn__fail(err, GDN_E_CHECKED, "%s: gate of row %llu, head %u is %g; the plan says %s", op, (unsigned long long)row, h,
-                         (double)g[h], c->log_gate ? "GDN_GATE_LOG, log decays <= 0" : "GDN_GATE_LINEAR, decays in [0, 1]");
+        uint32_t bits;
+        memcpy(&bits, &g[h], sizeof bits);
+        return bad(err, op, GDN_BAD_GATE, (uint32_t)row, h, bits, c->log_gate);
     }
     return GDN_OK;
 }
 
-static gdn_status check_gates(const gdn_cpu_rule *c, const char *op, gdn_text *err) {
+static gdn_status check_gates(const gdn_cpu_rule *c, uint32_t op, gdn_text *err) {
     gdn_status st = GDN_OK;
     for (uint32_t b = 0; !st && b < c->batch; b++) {
         const uint64_t r0 = c->cu ? (uint64_t)offset_at(c->cu, c->cu64, b) : (uint64_t)b * c->seq_len;
@@ -66,29 +66,25 @@ static gdn_status check_gates(const gdn_cpu_rule *c, const char *op, gdn_text *e
 }
 
 /* Two sequences that write one state, or one that reads what another writes. */
-static gdn_status check_collisions(const gdn_cpu_rule *c, const char *op, gdn_text *err) {
+static gdn_status check_collisions(const gdn_cpu_rule *c, uint32_t op, gdn_text *err) {
     for (uint32_t i = 0; i < c->batch; i++)
         for (uint32_t j = 0; j < c->batch; j++) {
             if (i == j || is_padding(c, i) || is_padding(c, j)) continue;
-            if (c->out_slots[i] == c->out_slots[j])
-                return gdn__fail(err, GDN_E_CHECKED, "%s: sequences %u and %u write the same slot, %d", op, i, j, c->out_slots[i]);
+            if (c->out_slots[i] == c->out_slots[j]) return bad(err, op, GDN_BAD_SAME_SLOT, i, j, c->out_slots[i], 0);
             if (c->state == c->state_out && c->in_slots[i] == c->out_slots[j] && !(c->fresh && c->fresh[i]))
-                return gdn__fail(err, GDN_E_CHECKED, "%s: sequence %u reads slot %d, which sequence %u writes", op, i, c->in_slots[i], j);
+                return bad(err, op, GDN_BAD_READ_SLOT, i, j, c->in_slots[i], 0);
         }
     return GDN_OK;
 }
 
 /* By sequence: numbers within stash, hi and record; checked plans also see one that is given twice. */
-static gdn_status check_ids(const gdn_cpu_rule *c, const gdn_rule_shape *s, const char *op, gdn_text *err) {
+static gdn_status check_ids(const gdn_cpu_rule *c, const gdn_rule_shape *s, uint32_t op, gdn_text *err) {
     const bool pairs = (s->base.flags & GDN_PLAN_CHECKED) != 0;
     for (uint32_t b = 0; c->ids && b < c->batch; b++) {
         if (is_padding(c, b)) continue;
-        if (c->ids[b] < 0 || (uint32_t)c->ids[b] >= s->stash_seqs)
-            return gdn__fail(err, GDN_E_CHECKED, "%s: seq_ids[%u] is %d, expected 0 to stash_seqs - 1, %u", op, b, c->ids[b],
-                             s->stash_seqs - 1);
+        if (c->ids[b] < 0 || (uint32_t)c->ids[b] >= s->stash_seqs) return bad(err, op, GDN_BAD_ID, b, 0, c->ids[b], s->stash_seqs);
         for (uint32_t i = 0; pairs && i < b; i++)
-            if (c->ids[i] == c->ids[b] && !is_padding(c, i))
-                return gdn__fail(err, GDN_E_CHECKED, "%s: sequences %u and %u have the same seq_ids, %d", op, i, b, c->ids[b]);
+            if (c->ids[i] == c->ids[b] && !is_padding(c, i)) return bad(err, op, GDN_BAD_SAME_ID, i, b, c->ids[b], 0);
     }
     return GDN_OK;
 }
@@ -132,36 +128,60 @@ static gdn_status check_kept(const gdn_cpu_rule *c, const char *op, gdn_text *er
 gdn_status cpu_check_rule(const gdn_plan *p, const gdn_cpu_rule *c, gdn_text *err) {
     const gdn_rule_shape *s = &p->shape.rule;
     const char *op = gdn__op_name(s->base.op);
+    const uint32_t number = s->base.op;
     gdn_status st = GDN_OK;
-    if (c->cu && s->base.op == GDN_OP_PREFILL)
-        st = cpu_check_offsets(err, op, "cu_seqlens", c->cu, c->cu64, c->batch, s->max_tokens, s->max_tokens);
-    if (c->cu && s->base.op != GDN_OP_PREFILL)
-        st = cpu_check_offsets(err, op, "cu_rows", c->cu, c->cu64, c->batch, (uint64_t)c->batch * c->seq_len, c->seq_len);
-    if (!st) st = check_ids(c, s, op, err);
+    if (c->cu && number == GDN_OP_PREFILL) st = check_offsets(err, number, c->cu, c->cu64, c->batch, s->max_tokens, s->max_tokens);
+    if (c->cu && number != GDN_OP_PREFILL)
+        st = check_offsets(err, number, c->cu, c->cu64, c->batch, (uint64_t)c->batch * c->seq_len, c->seq_len);
+    if (!st) st = check_ids(c, s, number, err);
     if (!st && s->base.op == GDN_OP_FOLD) st = c->record ? check_record(c, op, err) : check_kept(c, op, err);
     if (st || !(s->base.flags & GDN_PLAN_CHECKED)) return st;
     if (is_pool(c) &&
-        ((st = cpu_check_slots(err, op, "in_tab", c->in_slots, c->batch, s->num_slots)) ||
-         (st = cpu_check_slots(err, op, "out_tab", c->out_slots, c->batch, s->num_slots)) || (st = check_collisions(c, op, err))))
+        ((st = check_slots(err, number, c->in_slots, c->batch, s->num_slots, false)) ||
+         (st = check_slots(err, number, c->out_slots, c->batch, s->num_slots, true)) || (st = check_collisions(c, number, err))))
         return st;
-    return c->gate ? check_gates(c, op, err) : GDN_OK;
+    return c->gate ? check_gates(c, number, err) : GDN_OK;
+}
+
+gdn_status cpu_check_accepted(gdn_text *err, uint32_t op, const int32_t *slots, const int32_t *accepted, uint32_t n, uint32_t most) {
+    for (uint32_t b = 0; accepted && b < n; b++)
+        if (!(slots && slots[b] < 0) && (accepted[b] < 0 || (uint32_t)accepted[b] > most))
+            return bad(err, op, GDN_BAD_ACCEPTED, b, 0, accepted[b], most);
+    return GDN_OK;
 }
 
 gdn_status cpu_check_conv(const gdn_plan *p, const gdn_cpu_conv *c, gdn_text *err) {
     const gdn_conv_shape *s = &p->shape.conv;
-    const char *op = gdn__op_name(s->base.op);
-    const uint32_t extra = s->state_len - (s->width - 1);
+    const uint32_t extra = s->state_len - (s->width - 1), op = s->base.op;
     gdn_status st = GDN_OK;
-    if (c->cu && (st = cpu_check_offsets(err, op, "cu_seqlens", c->cu, c->cu64, c->batch, s->max_tokens, s->max_tokens))) return st;
-    for (uint32_t b = 0; c->state && b < c->batch; b++) {
+    if (c->cu && (st = check_offsets(err, op, c->cu, c->cu64, c->batch, s->max_tokens, s->max_tokens))) return st;
+    if (c->state && (st = cpu_check_accepted(err, op, c->slots, c->accepted, c->batch, extra))) return st;
+    for (uint32_t b = 0; c->state && c->keep_rows && b < c->batch; b++) {
         const int64_t len = c->cu ? offset_at(c->cu, c->cu64, b + 1) - offset_at(c->cu, c->cu64, b) : (int64_t)c->seq_len;
-        if (c->slots && c->slots[b] < 0) continue;
-        if (c->accepted && (c->accepted[b] < 0 || (uint32_t)c->accepted[b] > extra))
-            return gdn__fail(err, GDN_E_CHECKED, "%s: accepted[%u] is %d, expected 0 to %u", op, b, c->accepted[b], extra);
-        if (c->keep_rows && len > (int64_t)extra)
-            return gdn__fail(err, GDN_E_CHECKED, "%s: sequence %u has %lld rows to keep, but state_len has room for %u", op, b,
-                             (long long)len, extra);
+        if (!(c->slots && c->slots[b] < 0) && len > (int64_t)extra) return bad(err, op, GDN_BAD_KEPT_ROWS, b, 0, len, extra);
     }
-    if (c->slots && (s->base.flags & GDN_PLAN_CHECKED)) st = cpu_check_slots(err, op, "slots", c->slots, c->batch, s->num_slots);
+    return c->slots && (s->base.flags & GDN_PLAN_CHECKED) ? check_slots(err, op, c->slots, c->batch, s->num_slots, false) : GDN_OK;
+}
+
+gdn_status cpu_check_step(const gdn_step_shape *s, const int32_t *slots, uint32_t n, gdn_text *err) {
+    gdn_status st = check_slots(err, s->base.op, slots, n, s->num_slots, false);
+    for (uint32_t i = 0; !st && i < n; i++)
+        for (uint32_t j = 0; !st && j < i; j++)
+            if (slots[i] >= 0 && slots[i] == slots[j]) st = bad(err, s->base.op, GDN_BAD_SAME_SLOT, j, i, slots[i], 0);
+    return st;
+}
+
+gdn_status cpu_check_pairs(const gdn_state_shape *s, const int32_t *src, const int32_t *dst, uint32_t n, bool one_pool, gdn_text *err) {
+    const uint32_t op = s->base.op;
+    gdn_status st = check_slots(err, op, dst, n, s->dst_slots, true);
+    if (!st && src) st = check_slots(err, op, src, n, s->src_slots, false);
+    for (uint32_t i = 0; !st && i < n; i++)
+        for (uint32_t j = 0; !st && j < i; j++)
+            if (dst[i] >= 0 && dst[i] == dst[j] && (!src || (src[i] >= 0 && src[j] >= 0)))
+                st = bad(err, op, GDN_BAD_SAME_SLOT, j, i, dst[i], 0);
+    for (uint32_t i = 0; !st && src && one_pool && i < n; i++)
+        for (uint32_t j = 0; !st && j < n; j++)
+            if (i != j && src[i] >= 0 && dst[i] >= 0 && src[j] >= 0 && src[i] == dst[j])
+                st = bad(err, op, GDN_BAD_READ_SLOT, i, j, src[i], 0);
     return st;
 }

@@ -48,9 +48,10 @@ gdn_status cpu_run_step(const gdn_plan *p, gdn__call *c, gdn_text *err);
 uint64_t cpu_step_workspace(const gdn_step_shape *s);
 gdn_status cpu_check_rule(const gdn_plan *p, const gdn_cpu_rule *c, gdn_text *err);
 gdn_status cpu_check_conv(const gdn_plan *p, const gdn_cpu_conv *c, gdn_text *err);
-gdn_status cpu_check_slots(gdn_text *err, const char *op, const char *name, const int32_t *slots, uint32_t n, uint64_t num_slots);
-gdn_status cpu_check_offsets(gdn_text *err, const char *op, const char *name, const void *cu, bool cu64, uint32_t n, uint64_t max_total,
-                             uint64_t max_each);
+gdn_status cpu_check_accepted(gdn_text *err, uint32_t op, const int32_t *slots, const int32_t *accepted, uint32_t n, uint32_t most);
+gdn_status cpu_check_step(const gdn_step_shape *s, const int32_t *slots, uint32_t n, gdn_text *err);
+/* one_pool: source and destination slots are the same memory. */
+gdn_status cpu_check_pairs(const gdn_state_shape *s, const int32_t *src, const int32_t *dst, uint32_t n, bool one_pool, gdn_text *err);
 
 /* ---- the table's entries ---- */
 gdn_status cpu_init(const gdn_host *host, int32_t ordinal, gdn_ctx **out, gdn_text *err);

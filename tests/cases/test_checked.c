@@ -1,6 +1,6 @@
-/* test_checked.c - what is validated before anything is written: offsets and accepted counts always; slots, collisions and
- * gate ranges under GDN_PLAN_CHECKED (B16 and B54 have rows of their own); alignment of pointers. The log line names the
- * value, and outputs and states keep their bytes. */
+/* test_checked.c - what is validated before anything is written: offsets and accepted counts always on the cpu target; slots, collisions
+ * and gate ranges (on a GPU everything) under GDN_PLAN_CHECKED (B16 and B54 have rows of their own); alignment of pointers. The log line
+ * names the value, and outputs and states keep their bytes. */
 #include "conv_case.h"
 #include "rule_case.h"
 #include <stdio.h>
@@ -38,6 +38,7 @@ static void offsets_that_run_backwards_or_too_far(void **state) {
     for (uint32_t i = 0; i < 4 * N_OF(row); i++) {
         rc_spec s = { .op = ops[i & 1], .nk = 1, .nv = 2, .dim = 64, .batch = 3, .len = len, .addr = GDN_STATE_POOL };
         s.offsets = i & 2 ? GDN_OFFSETS_I64 : GDN_OFFSETS_I32;
+        s.flags = target_is_cpu() ? 0 : GDN_PLAN_CHECKED; /* cpu looks at them unasked */
         rule_case c;
         rc_make(&c, &s);
         rc_check(&c);
@@ -120,6 +121,7 @@ static void pointers_that_are_not_aligned(void **state) {
     guard pool = guard_copy(&c.pool);
     guard_poison(&c.o);
     for (uint32_t i = 0; i < N_OF(name); i++) {
+        if (!target_is_cpu() && strstr("query key value output", name[i])) continue; /* bf16: 2 bytes off is aligned */
         uint64_t ptr[] = { addr_of(c.pool.p),
                            addr_of(c.qp),
                            addr_of(c.kp),
@@ -149,9 +151,14 @@ static void conv_slots_offsets_and_accepted_counts(void **state) {
     static const uint32_t len[] = { 2, 3 };
     static const int32_t accepted[] = { 0, 2 }, over[] = { 0, 3 }, below[] = { -1, 0 }, far[] = { 1, 26 };
     for (uint32_t i = 0; i < 8; i++) {
-        conv_spec s = {
-            .channels = 9, .batch = 2, .len = len, .extra = 2, .accepted = accepted, .num_slots = 5, .flags = GDN_PLAN_CHECKED
-        };
+        conv_spec s = { .act = target_act(),
+                        .channels = 9,
+                        .batch = 2,
+                        .len = len,
+                        .extra = 2,
+                        .accepted = accepted,
+                        .num_slots = 5,
+                        .flags = GDN_PLAN_CHECKED };
         if (i & 1) {
             s.nk = 1;
             s.nv = 2;

@@ -36,6 +36,7 @@ static void run_all(gt *t) {
     gt_test_decode_step(t);
     gt_test_w4a4(t);
     gt_test_refusals(t);
+    gt_test_checked(t);
     gt_test_capture(t);
     gt_test_streams(t);
     if (t->brief) return;

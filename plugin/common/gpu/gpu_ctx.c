@@ -68,7 +68,7 @@ gdn_status gpu_counters(const gdn_ctx *ctx, gdn_counter *out, uint32_t cap, uint
     if (!ctx || !n || (cap && !out)) return GDN_E_ARG;
     uint32_t used = 0;
     for (uint32_t e = 0; e < GPU_ENTRIES; e++) {
-        if (!(gdn__gpu_target.modules >> gpu_entry_module(e) & 1)) continue;
+        if (e == GPU_E_CHECK || !(gdn__gpu_target.modules >> gpu_entry_module(e) & 1)) continue; /* no operation's */
         if (used < cap) out[used] = (gdn_counter) { gpu_entry_name(e), atomic_load(&ctx->launched[e]), gpu_entry_op(e), 0 };
         used++;
     }

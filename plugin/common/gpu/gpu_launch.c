@@ -37,6 +37,7 @@ static gdn_status launch(const gdn_plan *p, const gdn_launch_args *args, gdn_tex
     }
     if (d.dims.grid[0] == 0) return GDN_OK; /* sequences without tokens and without state */
     if (p->op->op == GDN_OP_PREFILL) gpu_prefill_base(&facts, &p->shape.rule, &c, &d);
+    if (p->report && (st = gpu_check_values(p, &c, args->stream, err))) return st;
     if ((st = start(p, &c, &d, args->stream, err))) return st;
     if (d.guard < GDN__GUARDS) atomic_fetch_add_explicit(&ctx->refused[d.guard], 1, memory_order_relaxed);
     gpu_log_launch(p, &d, &c);

@@ -12,8 +12,6 @@ static gdn_status check_types(const gdn__shape *s, gdn_text *err) {
         return gdn__fail(err, GDN_REFUSED, "%s: refused: activations are f32 (target cpu only)", gdn__op_name(s->base.op));
     if ((s->base.op == GDN_OP_BA_GATES || s->base.op == GDN_OP_BA_GEMV) && s->ba.weight_type != GDN_BF16)
         return gdn__fail(err, GDN_REFUSED, "%s: refused: weights are f32 (target cpu only)", gdn__op_name(s->base.op));
-    if (s->base.flags & GDN_PLAN_CHECKED)
-        return gdn__fail(err, GDN_REFUSED, "%s: refused: this target does not check values on the device yet", gdn__op_name(s->base.op));
     return GDN_OK;
 }
 
@@ -85,18 +83,20 @@ gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan
     if (d.status == GDN_ABSENT)
         st = gdn__fail(err, d.status, "%s: target %s does not carry it%s%s", gdn__op_name(p->op->op), gdn__gpu_target.name,
                        ctx->reason[0] ? ": " : "", ctx->reason);
-    if (st) goto fail;
+    if (st || (st = gpu_bind_checked(p, err))) goto fail;
     gpu_log_plan(p, &d);
     atomic_fetch_add(&ctx->plans, 1);
     *out = p;
     return GDN_OK;
 fail:
+    if (p->ctx) gpu_drop_checked(p);
     free(p);
     return st;
 }
 
 void gpu_destroy(gdn_plan *plan) {
     if (!plan) return;
+    gpu_drop_checked(plan);
     atomic_fetch_sub(&plan->ctx->plans, 1);
     free(plan);
 }

@@ -6,7 +6,7 @@
  * gpu_pack.c     arguments in the kernels' order   gpu_lines.c   the log lines that people grep
  * gpu_rule.c     what the rule operations share    gpu_prefill.c the chunk pipeline
  * gpu_step.c     decode, verify, fold              gpu_w4a4.c    FP4 projections
- * gpu_decode_step.c   the fused decode step
+ * gpu_decode_step.c   the fused decode step        gpu_checked.c GDN_PLAN_CHECKED
  *
  * Nothing here is state at file scope; all hangs off the context. The backend is the host's. */
 #ifndef GDN_GPU_PLUGIN_H
@@ -49,6 +49,7 @@ struct gdn_plan {
     gdn__shape shape;
     uint64_t present; /* bit GPU_E_* */
     void *entry[GPU_ENTRIES], *ext[GPU_ENTRIES];
+    uint64_t report;       /* device memory of GDN_PLAN_CHECKED; 0: not checked */
     _Atomic uint32_t said; /* lines of first launches that were written: bit 0 the tensor-core spine's, bit 1 the fast prefill's */
 };
 
@@ -144,6 +145,12 @@ gdn_status gpu_pack_w4a4(const gdn_w4a4_shape *s, gdn__call *c, uint32_t entry, 
 void gpu_decide_decode_step(const gpu_facts *facts, const gdn_step_shape *s, const uint32_t *u32, gpu_decision *d);
 gdn_status gpu_pack_decode_step(const gdn_plan *p, gdn__call *c, gpu_args *a, gdn_text *err);
 void gpu_log_decode_step(const gdn_ctx *ctx, const gpu_decision *d);
+
+/* ---- GDN_PLAN_CHECKED: gpu_checked.c ---- */
+gdn_status gpu_bind_checked(gdn_plan *p, gdn_text *err);
+void gpu_drop_checked(gdn_plan *p);
+/* GDN_E_CHECKED: a value in memory is bad, and err names it; nothing of the operation has been started. */
+gdn_status gpu_check_values(const gdn_plan *p, gdn__call *c, void *stream, gdn_text *err);
 
 void gpu_log_plan(const gdn_plan *p, const gpu_decision *d);
 void gpu_log_launch(const gdn_plan *p, const gpu_decision *d, const gdn__call *c);

@@ -214,6 +214,9 @@ static const gpu_rule_order order = {
     .beta = GDN_PREFILL_P_BETA,
     .hi = -1,
 };
+const gpu_rule_order *gpu_prefill_order(void) {
+    return &order;
+}
 
 /* One launch of a prefill: what all of its kernels are given. */
 typedef struct prefill_call {

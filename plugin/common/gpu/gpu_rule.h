@@ -10,6 +10,9 @@ typedef struct gpu_rule_order {
     int32_t query, key, value, gate, beta, output, state, state_out, in_slots, out_slots, fresh, ckpt, cu, hi, workspace;
 } gpu_rule_order;
 
+const gpu_rule_order *gpu_prefill_order(void);
+const gpu_rule_order *gpu_step_order(uint32_t op); /* decode, verify, verify_woa, fold */
+
 /* What the kernels are given instead of the caller's pointers. */
 typedef struct gpu_rule_io {
     uint64_t query, key, cu, in_tab, out_tab, fresh;

@@ -162,6 +162,9 @@ static const gpu_rule_order orders[] = {
                       .beta = -1,
                       .hi = GDN_FOLD_P_HI },
 };
+const gpu_rule_order *gpu_step_order(uint32_t op) {
+    return &orders[op];
+}
 
 /* One launch: its arguments in the kernel's order. */
 typedef struct step_call {

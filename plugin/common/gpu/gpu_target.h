@@ -21,6 +21,7 @@ enum { GPU_RULE_VK = 1, GPU_RULE_TILED = 2, GPU_RULE_LOG = 4, GPU_STEP_L2NORM = 
     X(CAUSAL_CONV1D, "causal_conv1d.cu", 0, PLAIN)                  \
     X(GATED_RMSNORM, "gated_rmsnorm.cu", 0, PLAIN)                  \
     X(GDN_STATE, "gdn_state.cu", 0, PLAIN)                          \
+    X(CHECK, "gdn_check.cu", 0, PLAIN)                              \
     X(PREPARE, "gdn_rule_prepare.cu", 0, PLAIN)                     \
     X(FLA, "gated_delta_rule_fla.cu", 0, RULE)                      \
     X(RECURRENT, "gated_delta_rule_recurrent.cu", 0, RULE)          \
@@ -57,6 +58,7 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
     X(NORM, GATED_RMSNORM, NORM, "gated_rmsnorm")                                   \
     X(STATE_COPY, GDN_STATE, STATE_COPY, "gdn_state_copy")                          \
     X(STATE_ZERO, GDN_STATE, STATE_ZERO, "gdn_state_zero")                          \
+    X(CHECK, CHECK, COUNT_, "gdn_check_values")                                     \
     X(TABLES, PREPARE, PREFILL, "gdn_rule_tables")                                  \
     X(L2NORM, PREPARE, PREFILL, "gdn_rule_l2norm")                                  \
     X(WU, FLA, PREFILL, "gated_delta_rule_recompute_wu")                            \
@@ -121,11 +123,11 @@ typedef struct gpu_target {
 extern const gpu_target gdn__gpu_target;
 
 /* gb10's modules; hopper inherits all of them. */
-#define GPU_GB10_MODULES                                                                                                                 \
-    ((1u << GPU_M_SSM_PREPROCESS) | (1u << GPU_M_CAUSAL_CONV1D) | (1u << GPU_M_GATED_RMSNORM) | (1u << GPU_M_GDN_STATE) |                \
-     (1u << GPU_M_PREPARE) | (1u << GPU_M_FLA) | (1u << GPU_M_RECURRENT) | (1u << GPU_M_DECODE) | (1u << GPU_M_WY) | (1u << GPU_M_WY3) | \
-     (1u << GPU_M_WY4) | (1u << GPU_M_WYN) | (1u << GPU_M_WY4_WOA) | (1u << GPU_M_W4A4_QUANT) | (1u << GPU_M_W4A4_MX) |                  \
-     (1u << GPU_M_W4A4_MX_PS) | (1u << GPU_M_DECODE_STEP))
+#define GPU_GB10_MODULES                                                                                                                   \
+    ((1u << GPU_M_SSM_PREPROCESS) | (1u << GPU_M_CAUSAL_CONV1D) | (1u << GPU_M_GATED_RMSNORM) | (1u << GPU_M_GDN_STATE) |                  \
+     (1u << GPU_M_CHECK) | (1u << GPU_M_PREPARE) | (1u << GPU_M_FLA) | (1u << GPU_M_RECURRENT) | (1u << GPU_M_DECODE) | (1u << GPU_M_WY) | \
+     (1u << GPU_M_WY3) | (1u << GPU_M_WY4) | (1u << GPU_M_WYN) | (1u << GPU_M_WY4_WOA) | (1u << GPU_M_W4A4_QUANT) |                        \
+     (1u << GPU_M_W4A4_MX) | (1u << GPU_M_W4A4_MX_PS) | (1u << GPU_M_DECODE_STEP))
 #define GPU_HOPPER_MODULES                                                                                           \
     (GPU_GB10_MODULES | (1u << GPU_M_SSM_BA_GATES_HOPPER) | (1u << GPU_M_SSM_BA_GATES_TC) | (1u << GPU_M_CHUNK_TC) | \
      (1u << GPU_M_FLA_HOPPER) | (1u << GPU_M_W4A4_F16) | (1u << GPU_M_W4A4_F16_WIDE) | (1u << GPU_M_FAST))
