@@ -68,6 +68,10 @@ template <int N> GDN_DEVICE void gdn_bulk_wait() {
 GDN_DEVICE void gdn_fence_async() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
+/* The same for global memory: between ordinary accesses or flags, and bulk copies of what they stand for. */
+GDN_DEVICE void gdn_fence_async_global() {
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+}
 /* Dependent launch: what follows _wait runs after the kernel before has finished (its writes are seen); _signal lets the next
  * kernel start early. No effect without the launch attribute. */
 GDN_DEVICE void gdn_grid_wait() {

@@ -1,6 +1,7 @@
-/* gdn_fast_prepare.cuh - first kernel of the fast prefill: what a chunk needs of its own tokens alone. One block a (chunk, key head): two
- * warpgroups, K K^T with L and its inverse, and Q K^T with P. The value heads of the key head go through two buffers each: T where K was,
- * two heads at a time, P where Q was, one after another.
+/* gdn_fast_prepare.cuh - what a chunk of the fast prefill needs of its own tokens alone. Two warpgroups have a unit, a (chunk, key head):
+ * K K^T with L and its inverse, and Q K^T with P. The value heads of the key head go through two buffers each: T where K was, two heads at
+ * a time, P where Q was, one after another. Units of the first chunks are blocks of a kernel of their own (prepare); the others are taken
+ * by ticket in the kernel of the serial pass (prepare_rest), by blocks that have no pass.
  *
  * e^(gc_i - gc_l) for a row block and the columns in front of it is a product of two factors at most 1, with the last column of these
  * between them: no overflow, and an underflow only where the value itself has one. Inside a diagonal block it is taken by itself. */
@@ -15,12 +16,13 @@ enum {
     PREPARE_D = PREPARE_L + PAIR * L_BYTES,
     PREPARE_LOGS = PREPARE_D + PAIR * D_FLOATS * 4,
     PREPARE_FACTORS = PREPARE_LOGS + 2 * MAX_RATIO * CHUNK * 4,
-    PREPARE_ROW = PREPARE_FACTORS + MAX_RATIO * FACTORS * 4, /* the chunk's row, while the tokens need the registers */
-    PREPARE_SMEM = PREPARE_ROW + 16,
-    BAR_L = 1, /* named barriers of the two warpgroups */
+    PREPARE_UNITS = PREPARE_FACTORS + MAX_RATIO * FACTORS * 4, /* two, used in turn: the tokens need the registers */
+    PREPARE_SMEM = PREPARE_UNITS + 64,
+    BAR_BOTH = 0, /* named barriers of a pair, from prepare_place.bars on: of both warpgroups, of the first, of the second */
+    BAR_L = 1,
     BAR_P = 2,
 };
-static_assert(PREPARE_SMEM == 67600, "the launcher's number");
+static_assert(PREPARE_SMEM == 67648, "the launcher's number");
 
 struct prepare_args {
     const gdn_bf16 *query, *key;
@@ -29,12 +31,20 @@ struct prepare_args {
     uint32_t seq_len, num_chunks, nk, nv, qk_stride, gb_stride;
     const int32_t *cu;
     bool is_varlen;
+    uint32_t lead; /* chunks of each sequence that are prepared before the pass; the others are rest */
 };
-/* One block, seen by one thread. */
+struct prepare_unit {
+    uint64_t token, qk_token; /* of the chunk's first row */
+    uint32_t rows, key_head, chunk_row;
+    uint32_t none; /* no work is left */
+};
+static_assert(2 * sizeof(prepare_unit) == 64, "PREPARE_UNITS");
+/* One pair of warpgroups, seen by one thread. */
 struct prepare_place {
     uint32_t thread, warp, lane; /* in the warpgroup */
+    uint32_t both;               /* thread in the pair */
     uint32_t ratio, row;         /* value heads of the key head; this thread's first row of a product, the other is 8 further */
-    uint32_t chunk_row;
+    uint32_t bars;
     unsigned char *smem;
     float *logs, *betas; /* [ratio][CHUNK]: gc in base 2, beta */
     float *factors;      /* [ratio][FACTORS] */
@@ -45,10 +55,9 @@ GDN_DEVICE uint32_t value_head(uint32_t key_head, uint32_t i, uint32_t nk, uint3
 
 /* ---- tokens in ---- */
 /* Rows of K (group 0) or Q as f16 tile; log decays and betas beside it, summed along the chunk. */
-GDN_DEVICE void load_tokens(const prepare_args &o, const prepare_place &at, uint32_t group, uint64_t token, uint64_t qk_token,
-                            uint32_t rows) {
-    const uint32_t row0 = at.thread / 16, unit = at.thread % 16, head = blockIdx.x;
-    const gdn_bf16 *const from = (group ? o.query : o.key) + (qk_token + row0) * o.qk_stride + head * DIM + unit * 8;
+GDN_DEVICE void load_tokens(const prepare_args &o, const prepare_place &at, uint32_t group, const prepare_unit &u) {
+    const uint32_t row0 = at.thread / 16, unit = at.thread % 16, head = u.key_head, rows = u.rows;
+    const gdn_bf16 *const from = (group ? o.query : o.key) + (u.qk_token + row0) * o.qk_stride + head * DIM + unit * 8;
     uint4 x[8];
     GDN_UNROLL
     for (uint32_t i = 0; i < 8; i++) {
@@ -56,18 +65,18 @@ GDN_DEVICE void load_tokens(const prepare_args &o, const prepare_place &at, uint
         if (row0 + 8 * i < rows) x[i] = gdn_ld16(from + (uint64_t)(8 * i) * o.qk_stride);
     }
     GDN_NO_UNROLL
-    for (uint32_t i = threadIdx.x; i < at.ratio * CHUNK; i += PREPARE_THREADS) {
+    for (uint32_t i = at.both; i < at.ratio * CHUNK; i += PREPARE_THREADS) {
         const uint32_t t = i % CHUNK;
         float log = 0.0f, beta = 0.0f;
         if (t < rows) {
-            const uint64_t e = (token + t) * o.gb_stride + value_head(head, i / CHUNK, o.nk, at.ratio);
+            const uint64_t e = (u.token + t) * o.gb_stride + value_head(head, i / CHUNK, o.nk, at.ratio);
             log = gdn_log_decay(o.gate[e]) * 1.44269504f;
             beta = o.beta[e];
         }
         at.logs[i] = log;
         at.betas[i] = beta;
     }
-    gdn_sync_block();
+    gdn_bar_sync(at.bars + BAR_BOTH, PREPARE_THREADS);
     if (group == 1 && at.thread < at.ratio) { /* in order: a tree of sums costs accuracy */
         float sum = 0;
         float4 *const p = reinterpret_cast<float4 *>(at.logs + at.thread * CHUNK);
@@ -91,7 +100,7 @@ GDN_DEVICE void load_tokens(const prepare_args &o, const prepare_place &at, uint
 }
 GDN_DEVICE void make_factors(const prepare_place &at) {
     GDN_NO_UNROLL
-    for (uint32_t i = threadIdx.x; i < at.ratio * FACTORS; i += PREPARE_THREADS) {
+    for (uint32_t i = at.both; i < at.ratio * FACTORS; i += PREPARE_THREADS) {
         const uint32_t first = (1 + i % FACTORS / 64) * 16, e = i % 64; /* the row block's first row */
         const float *const gc = at.logs + i / FACTORS * CHUNK;
         if (e >= 48)
@@ -120,10 +129,11 @@ GDN_DEVICE void put_scalars(const prepare_place &at, const float *gc, const floa
     const float last = gc[CHUNK - 1];
     if (at.thread < CHUNK) {
         const float x = gc[at.thread], b = beta[at.thread], e = gdn_exp2_fast(x);
-        to[AT_BETA + at.thread] = b;
-        to[AT_BETA_DECAY + at.thread] = b * e;
-        to[AT_REST + at.thread] = gdn_exp2_fast(last - x);
-        to[AT_OUT + at.thread] = e * scale;
+        to += spot(at.thread);
+        to[AT_BETA] = b;
+        to[AT_BETA_DECAY] = b * e;
+        to[AT_REST] = gdn_exp2_fast(last - x);
+        to[AT_OUT] = e * scale;
     } else if (at.thread < CHUNK + 4) {
         to[AT_ALL + at.thread - CHUNK] = gdn_exp2_fast(last);
     }
@@ -167,28 +177,30 @@ GDN_DEVICE void put_p(const prepare_place &at, const float (&a)[32], uint32_t he
         }
     }
 }
-GDN_DEVICE void make_p(const prepare_args &o, const prepare_place &at, float (&a)[32], float scale) {
+GDN_DEVICE uint64_t value_row(const prepare_args &o, const prepare_place &at, const prepare_unit &kept, uint32_t i) {
+    return (uint64_t)kept.chunk_row * o.nv + value_head(kept.key_head, i, o.nk, at.ratio);
+}
+GDN_DEVICE void make_p(const prepare_args &o, const prepare_place &at, const prepare_unit &kept, float (&a)[32], float scale) {
     GDN_UNROLL
     for (uint32_t i = 0; i < 32; i++) a[i] *= scale;
     GDN_NO_UNROLL
     for (uint32_t h = 0; h < at.ratio; h++) {
         const float *const gc = at.logs + h * CHUNK;
-        const uint64_t to = (uint64_t)at.chunk_row * o.nv + value_head(blockIdx.x, h, o.nk, at.ratio);
+        const uint64_t to = value_row(o, at, kept, h);
         unsigned char *const panel = at.smem + TILE + h % 2 * PANEL;
         if (h >= 2) {
             if (at.thread == 0) gdn_bulk_wait_read<1>();
-            gdn_bar_sync(BAR_P, 128);
+            gdn_bar_sync(at.bars + BAR_P, 128);
         }
         put_scalars(at, gc, at.betas + h * CHUNK, scale, o.to.scalars + to * SCALARS);
         put_p(at, a, h, panel);
         gdn_fence_async();
-        gdn_bar_sync(BAR_P, 128);
+        gdn_bar_sync(at.bars + BAR_P, 128);
         if (at.thread == 0) {
             gdn_bulk_store(o.to.p + to * PANEL, panel, PANEL);
             gdn_bulk_commit();
         }
     }
-    if (at.thread == 0) gdn_bulk_wait_read<0>();
 }
 
 /* ---- L and T: warpgroup 0 ---- */
@@ -219,7 +231,7 @@ GDN_DEVICE void put_l(const prepare_place &at, unsigned char *L, float *diagonal
         }
     }
 }
-GDN_DEVICE void make_t(const prepare_args &o, const prepare_place &at, const float (&a)[32]) {
+GDN_DEVICE void make_t(const prepare_args &o, const prepare_place &at, const prepare_unit &kept, const float (&a)[32]) {
     const inverse_smem s = { at.smem + PREPARE_L, reinterpret_cast<float *>(at.smem + PREPARE_D), at.smem };
     zero_upper(s.panel, at.thread);
     GDN_NO_UNROLL
@@ -232,63 +244,93 @@ GDN_DEVICE void make_t(const prepare_args &o, const prepare_place &at, const flo
         for (uint32_t i = 0; i < heads; i++) put_l(here, s.L + i * L_BYTES, s.diagonal + i * D_FLOATS, a, h + i);
         if (h > 0) {
             if (at.thread == 0) gdn_bulk_wait_read<0>(); /* the panels of the two heads before */
-            gdn_bar_sync(BAR_L, 128);
+            gdn_bar_sync(at.bars + BAR_L, 128);
         } else {
             gdn_sync_warp();
         }
         invert_diagonal(s, heads, at.warp, lane);
-        gdn_bar_sync(BAR_L, 128);
+        gdn_bar_sync(at.bars + BAR_L, 128);
         merge_16(s, heads, at.warp, lane);
-        gdn_bar_sync(BAR_L, 128);
+        gdn_bar_sync(at.bars + BAR_L, 128);
         merge_32(s, heads, at.warp, lane);
         gdn_fence_async();
-        gdn_bar_sync(BAR_L, 128);
+        gdn_bar_sync(at.bars + BAR_L, 128);
         if (at.thread == 0) {
             GDN_NO_UNROLL
             for (uint32_t i = 0; i < heads; i++) {
-                const uint64_t to = (uint64_t)at.chunk_row * o.nv + value_head(blockIdx.x, gdn_anew(h + i), o.nk, at.ratio);
+                const uint64_t to = value_row(o, at, kept, gdn_anew(h + i));
                 gdn_bulk_store(o.to.t + to * PANEL, s.panel + i * PANEL, PANEL);
             }
             gdn_bulk_commit();
         }
     }
-    if (at.thread == 0) gdn_bulk_wait_read<0>();
 }
 
-GDN_DEVICE void prepare(const prepare_args &o, const gdn_rule_ext &ext) {
-    GDN_DYN_SMEM_ALIGNED(unsigned char, smem, 1024);
-    if (gdn_is_padding(ext, blockIdx.z)) return;
-    const gdn_sequence seq = gdn_find_sequence(ext, blockIdx.z, o.seq_len, o.num_chunks, o.cu, o.is_varlen);
-    const uint32_t chunk = seq.begin + blockIdx.y, warp = gdn_warp(), group = warp / 4;
-    if (chunk >= seq.end) return;
+/* One unit; `kept` is its copy in shared memory. SIGNAL: the flag is raised when all is written, by each warpgroup. */
+template <bool SIGNAL>
+GDN_DEVICE void prepare_one(const prepare_args &o, const prepare_place &at, uint32_t group, const prepare_unit &u, const prepare_unit &kept,
+                            float scale) {
+    load_tokens(o, at, group, u);
+    gdn_fence_async();
+    gdn_bar_sync(at.bars + BAR_BOTH, PREPARE_THREADS);
+    if (at.both == 0) {
+        const uint64_t to = ((uint64_t)kept.chunk_row * o.nk + kept.key_head) * TILE;
+        gdn_bulk_store(o.to.k + to, at.smem, TILE);
+        gdn_bulk_store(o.to.q + to, at.smem + TILE, TILE);
+        gdn_bulk_commit();
+    }
+    float a[32];
+    gram(a, at.smem, at.smem + group * TILE, [&] { make_factors(at); });
+    if (at.both == 0) gdn_bulk_wait_read<0>();
+    gdn_bar_sync(at.bars + BAR_BOTH, PREPARE_THREADS); /* the tiles are free */
+    if (group == 1)
+        make_p(o, at, kept, a, scale);
+    else
+        make_t(o, at, kept, a);
+    if (at.thread != 0) return;
+    if (SIGNAL) {
+        gdn_bulk_wait<0>();
+        gdn_fence_async_global();
+        gdn_add_release(o.to.words + READY + (uint64_t)kept.chunk_row * o.nk + kept.key_head, 1);
+    } else {
+        gdn_bulk_wait_read<0>();
+    }
+}
+/* bars: the first of three named barriers. */
+GDN_DEVICE prepare_place place_pair(const prepare_args &o, unsigned char *smem, uint32_t both, uint32_t warp, uint32_t bars) {
     prepare_place at;
-    at.thread = threadIdx.x % 128;
+    at.both = both;
+    at.thread = both % 128;
     at.warp = warp % 4;
     at.lane = gdn_lane();
     at.row = at.warp * 16 + at.lane / 4;
     at.ratio = o.nv / o.nk;
-    if (threadIdx.x == 0) *reinterpret_cast<uint32_t *>(smem + PREPARE_ROW) = seq.chunk_row + blockIdx.y;
+    at.bars = bars;
     at.smem = smem;
     at.logs = reinterpret_cast<float *>(smem + PREPARE_LOGS);
     at.betas = at.logs + MAX_RATIO * CHUNK;
     at.factors = reinterpret_cast<float *>(smem + PREPARE_FACTORS);
-    load_tokens(o, at, group, seq.token + (uint64_t)chunk * CHUNK, seq.qk_token + (uint64_t)chunk * CHUNK, gdn_chunk_rows(seq, chunk));
-    gdn_fence_async();
-    gdn_sync_block();
-    at.chunk_row = *reinterpret_cast<const uint32_t *>(smem + PREPARE_ROW);
-    if (threadIdx.x == 0) {
-        const uint64_t to = ((uint64_t)at.chunk_row * o.nk + blockIdx.x) * TILE;
-        gdn_bulk_store(o.to.k + to, smem, TILE);
-        gdn_bulk_store(o.to.q + to, smem + TILE, TILE);
-        gdn_bulk_commit();
-    }
-    float a[32];
-    gram(a, smem, smem + group * TILE, [&] { make_factors(at); });
-    if (threadIdx.x == 0) gdn_bulk_wait_read<0>();
-    gdn_sync_block(); /* the tiles are free */
-    if (group == 1)
-        make_p(o, at, a, gdn_output_scale(DIM, ext.scale));
-    else
-        make_t(o, at, a);
+    return at;
+}
+GDN_DEVICE prepare_unit unit_of(const gdn_sequence &seq, uint32_t chunk, uint32_t key_head) {
+    const uint64_t first = (uint64_t)chunk * CHUNK;
+    return prepare_unit {
+        seq.token + first, seq.qk_token + first, gdn_chunk_rows(seq, chunk), key_head, seq.chunk_row + chunk - seq.begin, 0
+    };
+}
+
+/* A block: the unit of (key head, chunk, sequence). All blocks clear the words together. */
+GDN_DEVICE void prepare(const prepare_args &o, const gdn_rule_ext &ext, uint32_t words) {
+    GDN_DYN_SMEM_ALIGNED(unsigned char, smem, 1024);
+    const uint32_t own = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x, blocks = gridDim.x * gridDim.y * gridDim.z;
+    for (uint32_t i = own * PREPARE_THREADS + threadIdx.x; i < words; i += blocks * PREPARE_THREADS) o.to.words[i] = 0;
+    if (gdn_is_padding(ext, blockIdx.z)) return;
+    const gdn_sequence seq = gdn_find_sequence(ext, blockIdx.z, o.seq_len, o.num_chunks, o.cu, o.is_varlen);
+    const uint32_t chunk = seq.begin + blockIdx.y, warp = gdn_warp();
+    if (chunk >= seq.end) return;
+    const prepare_unit u = unit_of(seq, chunk, blockIdx.x);
+    prepare_unit *const kept = reinterpret_cast<prepare_unit *>(smem + PREPARE_UNITS);
+    if (threadIdx.x == 0) *kept = u;
+    prepare_one<false>(o, place_pair(o, smem, threadIdx.x, warp, 1), warp / 4, u, *kept, gdn_output_scale(DIM, ext.scale));
 }
 } // namespace gdn_fast

@@ -121,6 +121,13 @@ GDN_DEVICE uint32_t gdn_ld_acquire(const uint32_t *p) {
 GDN_DEVICE void gdn_st_release(uint32_t *p, uint32_t v) {
     asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
+GDN_DEVICE void gdn_add_release(uint32_t *p, uint32_t v) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+/* Waits for another block: only for what a block that has begun will do without waiting itself, whatever else is on the device. */
+GDN_DEVICE void gdn_wait_word(const uint32_t *p, uint32_t v) {
+    while (gdn_ld_acquire(p) != v) __nanosleep(32);
+}
 /* Relaxed atomics, global or shared; each returns the value before. Float sums depend on the order: no byte contract. */
 GDN_DEVICE uint32_t gdn_atomic_add(uint32_t *p, uint32_t v) {
     return atomicAdd(p, v);

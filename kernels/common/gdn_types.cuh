@@ -2,8 +2,9 @@
  * kernel and function qualifiers, dynamic shared memory. Needs no header of a CUDA toolkit.
  *
  * The same sources run on the CPU in tests/emu (GDN_EMU). What that asks of a kernel file:
- *   no inline PTX (it all lives in this folder), no `extern __shared__` (GDN_DYN_SMEM), no waiting for another block,
- *   no spin outside a wrapper, whole warps where a full-mask collective is used, shift counts below the width,
+ *   no inline PTX (it all lives in this folder), no `extern __shared__` (GDN_DYN_SMEM), no spin outside a wrapper, no waiting for
+ *   another block (gdn_wait_word: blocks run one by one, so only for what an earlier one or this one does), whole warps where a
+ *   full-mask collective is used, shift counts below the width,
  *   float to integer only in range, device globals as `static __device__`. Everything else of CUDA C++ is as usual. */
 #pragma once
 

@@ -17,6 +17,10 @@ GDN_DEVICE uint32_t gdn_lane() {
 GDN_DEVICE uint32_t gdn_warp() {
     return __shfl_sync(GDN_FULL_MASK, threadIdx.x >> 5, 0);
 }
+/* x, which all lanes have: likewise. */
+GDN_DEVICE uint32_t gdn_uniform(uint32_t x) {
+    return __shfl_sync(GDN_FULL_MASK, x, 0);
+}
 /* The compiler forgets what it knows of x: what a loop makes of it is made again in each pass, instead of kept in registers. */
 GDN_DEVICE uint32_t gdn_anew(uint32_t x) {
     asm volatile("" : "+r"(x));

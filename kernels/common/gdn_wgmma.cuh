@@ -35,8 +35,10 @@ struct gdn_tile_mn {
     enum { TRANSPOSED = 1 };
 };
 GDN_DEVICE uint64_t gdn__tile_bits(const void *tile, uint32_t leading, uint32_t stride) {
-    return (uint64_t)((gdn__shared_addr(tile) & 0x3ffffu) >> 4) | (uint64_t)(leading >> 4) << 16 | (uint64_t)(stride >> 4) << 32 |
-           (uint64_t)1 << 62;
+    uint64_t bits = (uint64_t)((gdn__shared_addr(tile) & 0x3ffffu) >> 4) | (uint64_t)(leading >> 4) << 16 | (uint64_t)(stride >> 4) << 32 |
+                    (uint64_t)1 << 62;
+    asm volatile("" : "+l"(bits)); /* moves stay additions: as parts of the sum above each would be made anew, of several instructions */
+    return bits;
 }
 GDN_DEVICE gdn_tile_k gdn_make_tile_k(const void *tile) {
     return { gdn__tile_bits(tile, 16, 1024) };

@@ -93,7 +93,7 @@ static gdn_status launch(void *user, void *fn, const gdn_dims *dims, void *strea
     if (fails(m)) return m->fail_with;
     if (dims->smem_bytes > ((mock_function *)fn)->smem) return GDN_E_DRIVER; /* as the driver would */
     m->last = (mock_launch) { .function = fn, .dims = *dims, .stream = stream };
-    for (uint32_t i = 0; i < m->params; i++) memcpy(&m->last.param[i], params[i], sizeof m->last.param[i]);
+    for (uint32_t i = 0; i < m->params && params[i]; i++) memcpy(&m->last.param[i], params[i], sizeof m->last.param[i]);
     if (m->launches < MOCK_MAX_LAUNCHES) m->history[m->launches] = m->last;
     m->launches++;
     return GDN_OK;

@@ -74,6 +74,7 @@ enum class fold { none, any, all, count };
 unsigned sync_block(place at, fold how = fold::none, bool value = false);
 void bar(unsigned id, unsigned threads, bool wait, place at);
 void sync_warp(uint32_t mask, place at);
+void sleep_on(const uint32_t *word, uint32_t value, place at); /* until nothing else can run; then, if it holds the value */
 uint64_t shuffle(uint32_t mask, uint64_t value, int kind, int operand, int width, place at);
 uint32_t ballot(uint32_t mask, bool value, place at);
 

@@ -102,13 +102,15 @@ inline void copy(void *d, const void *s, size_t bytes) {
     for (; i < bytes; i++) static_cast<volatile char *>(d)[i] = static_cast<const char *>(s)[i];
 }
 
-enum class state : unsigned char { ready, at_bar, at_warp, at_mbar, done };
+enum class state : unsigned char { ready, at_bar, at_warp, at_mbar, at_word, done };
 struct fibre : thread {
     context ctx;
     state st;      /* why it sleeps; whether it may run is in its warp's `ready` */
     unsigned turn; /* its place in the order of its warp */
     place at;
     unsigned bar, mbar, parity;
+    const uint32_t *word; /* at_word: until it holds `value` */
+    uint32_t value;
     queue cp, bulk; /* cp.async; bulk stores */
     copy_item *cp_item;
     transfer *store;

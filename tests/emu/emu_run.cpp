@@ -43,6 +43,17 @@ void sleep(state why, place at) {
     yield();
     f.st = state::ready;
 }
+void sleep_on(const uint32_t *word, uint32_t value, place at) {
+    me()->word = word;
+    me()->value = value;
+    sleep(state::at_word, at);
+}
+static bool words_step() {
+    bool any = false;
+    for (unsigned i = 0; i < B.n; i++)
+        if (B.f[i].st == state::at_word && __atomic_load_n(B.f[i].word, __ATOMIC_RELAXED) == B.f[i].value) wake(B.f[i]), any = true;
+    return any;
+}
 static void resume(fibre &f) {
     self = &f;
     B.from_main = true;
@@ -93,6 +104,7 @@ static const char *waits_for(const fibre &f) {
     case state::at_bar: return f.bar ? "a named barrier" : "__syncthreads";
     case state::at_warp: return "the other lanes";
     case state::at_mbar: return "an mbarrier";
+    case state::at_word: return "a word that no other thread of the block writes, nor an earlier block";
     default: return "?";
     }
 }
@@ -156,7 +168,7 @@ static void block_run() {
                 }
             }
         }
-        if (!any && !load_step()) deadlock();
+        if (!any && !load_step() && !words_step()) deadlock();
     }
     acquire(&B.sync_end);
     exit_checks_block();

@@ -42,6 +42,7 @@ template <int N> GDN_DEVICE void gdn_bulk_wait() {
 GDN_DEVICE void gdn_fence_async() {
     emu::proxy_fence();
 }
+GDN_DEVICE void gdn_fence_async_global() {}
 GDN_DEVICE void gdn_grid_wait() {}
 GDN_DEVICE void gdn_grid_signal() {}
 

@@ -91,6 +91,12 @@ GDN_DEVICE uint32_t gdn_ld_acquire(const uint32_t *p) {
 GDN_DEVICE void gdn_st_release(uint32_t *p, uint32_t v) {
     __atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
+GDN_DEVICE void gdn_add_release(uint32_t *p, uint32_t v) {
+    __atomic_fetch_add(p, v, __ATOMIC_RELEASE);
+}
+GDN_DEVICE void gdn_wait_word(const uint32_t *p, uint32_t v, EMU_AT) {
+    while (__atomic_load_n(p, __ATOMIC_ACQUIRE) != v) emu::sleep_on(p, v, at);
+}
 GDN_DEVICE uint32_t gdn_atomic_add(uint32_t *p, uint32_t v) {
     return atomicAdd(p, v);
 }

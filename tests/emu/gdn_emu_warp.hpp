@@ -5,6 +5,9 @@
 GDN_DEVICE uint32_t gdn_warp(EMU_AT) {
     return __shfl_sync(0xffffffffu, threadIdx.x >> 5, 0, 32, at);
 }
+GDN_DEVICE uint32_t gdn_uniform(uint32_t x, EMU_AT) {
+    return __shfl_sync(0xffffffffu, x, 0, 32, at);
+}
 GDN_DEVICE uint32_t gdn_anew(uint32_t x) {
     return x;
 }

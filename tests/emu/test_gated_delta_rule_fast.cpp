@@ -10,12 +10,14 @@
 struct fast_scratch {
     emu::tensor_of<uint8_t> *k, *q, *t, *p;
     emu::tensor_of<float> *scalars;
+    emu::tensor_of<uint32_t> *words;
     fast_scratch(emu::bench &b, const prefill_case &c, uint32_t chunks) {
         const size_t n = std::max(chunks, 1u);
         auto tile = [&](const char *name, size_t bytes) { return &b.inout<uint8_t>(name, bytes, [](size_t) { return (uint8_t)0xff; }); };
         k = tile("K16", n * c.nk * 16384), q = tile("Q16", n * c.nk * 16384);
         t = tile("T16", n * c.nv * 8192), p = tile("P16", n * c.nv * 8192);
         scalars = &b.inout<float>("scalars", n * c.nv * 260, [](size_t) { return NOT_A_NUMBER; });
+        words = &b.inout<uint32_t>("words", 32 + n * c.nk, [](size_t i) { return i > 1 ? 2u : 77u; }); /* flags of a run before */
     }
 };
 static emu::options swizzled(bool proxy) {
@@ -25,38 +27,43 @@ static emu::options swizzled(bool proxy) {
     return o;
 }
 
-/* tables: states through in_tab and out_tab. Chunks [begin, end) of every sequence; end 0: all. */
-static void run_fast(emu::bench &b, const prefill_case &c, prefill_data &d, fast_scratch &w, bool tables, uint32_t begin = 0,
-                     uint32_t end = 0, bool proxy = false) {
-    const uint32_t all = gdn_chunks_of(c.longest()), grid = std::max(1u, (end ? std::min(all, end) : all) - begin), n = c.batch();
+/* tables: states through in_tab and out_tab. Chunks [begin, end) of every sequence; end 0: all. lead: of them are prepared in front. */
+struct fast_run {
+    bool tables = false, proxy = false;
+    uint32_t begin = 0, end = 0, lead = 1, blocks = 3, helpers = 1;
+};
+static void run_fast(emu::bench &b, const prefill_case &c, prefill_data &d, fast_scratch &w, const fast_run &r) {
+    const uint32_t all = gdn_chunks_of(c.longest()), n = c.batch();
+    const uint32_t here = (r.end ? std::min(all, r.end) : all) - r.begin, lead = std::min(r.lead, here);
     const float *const gate = d.gb->p;
     const int32_t *const cu = c.packed ? d.cu->p : nullptr;
-    const uint64_t *const in = tables ? d.in_tab->p : nullptr, *const out = tables ? d.out_tab->p : nullptr;
+    const uint64_t *const in = r.tables ? d.in_tab->p : nullptr, *const out = r.tables ? d.out_tab->p : nullptr;
     const uint8_t *const fresh = c.fresh.empty() ? nullptr : d.fresh->p;
-    b.run("prepare", { c.nk, grid, n }, 256, 67600, swizzled(proxy), { *w.k, *w.q, *w.t, *w.p, *w.scalars }, [&] {
-        gated_delta_rule_fast_prepare(d.q->p + c.shift, d.k->p + c.shift, gate, gate + c.nv, w.k->p, w.q->p, w.t->p, w.p->p, w.scalars->p,
-                                      c.longest(), all, c.nk, c.nv, c.qk_stride(), c.gb_stride(), cu, c.packed, in, out, c.scale, begin,
-                                      end, 0);
-    });
-    auto fwd = [&] {
-        gated_delta_rule_fast_fwd(tables ? nullptr : d.state->p, d.v->p + c.shift, d.out->p, w.k->p, w.q->p, w.t->p, w.p->p, w.scalars->p,
-                                  c.longest(), all, c.nk, c.nv, c.v_stride(), cu, c.packed, in, out, fresh, begin, end);
-    };
-    if (c.separate)
-        b.run("fwd", { 2, c.nv, n }, 256, 191664, swizzled(proxy), { *d.state_out, *d.out }, fwd);
-    else
-        b.run("fwd", { 2, c.nv, n }, 256, 191664, swizzled(proxy), { *d.state, *d.out }, fwd);
+    const gdn_bf16 *const q = d.q->p + c.shift, *const k = d.k->p + c.shift, *const v = d.v->p + c.shift;
+    if (lead)
+        b.run("prepare", { c.nk, lead, n }, 256, 67648, swizzled(r.proxy), { *w.k, *w.q, *w.t, *w.p, *w.scalars, *w.words }, [&] {
+            gated_delta_rule_fast_prepare(q, k, gate, gate + c.nv, w.k->p, w.q->p, w.t->p, w.p->p, w.scalars->p, w.words->p, c.longest(),
+                                          all, c.nk, c.nv, c.qk_stride(), c.gb_stride(), cu, c.packed, in, out, c.scale, r.begin, r.end, 0,
+                                          (uint32_t)w.words->n);
+        });
+    b.run("fwd", { r.blocks }, 512, 183472, swizzled(r.proxy),
+          { c.separate ? *d.state_out : *d.state, *d.out, *w.k, *w.q, *w.t, *w.p, *w.scalars, *w.words }, [&] {
+              gated_delta_rule_fast_fwd(r.tables ? nullptr : d.state->p, q, k, v, gate, gate + c.nv, d.out->p, w.k->p, w.q->p, w.t->p,
+                                        w.p->p, w.scalars->p, w.words->p, n, c.longest(), all, c.nk, c.nv, c.qk_stride(), c.v_stride(),
+                                        c.gb_stride(), cu, c.packed, in, out, fresh, c.scale, r.begin, r.end, 0, lead,
+                                        lead < here ? r.helpers : 0);
+          });
 }
 /* Rounding an exact output to bf16 costs 1.65e-3. */
 static void check_fast(emu::bench &b, prefill_data &d, double output = 1.9e-3, double state = 5e-4) {
     check_written(b, "output", d.out->p, d.want_out, output, 0.03);
     check_written(b, "state", d.state_out->p, d.want_state, state, 0.01);
 }
-static void whole(emu::bench &b, const prefill_case &c, bool tables, bool proxy = false) {
+static void whole(emu::bench &b, const prefill_case &c, const fast_run &r) {
     prefill_data d = make_prefill(b, c);
     fast_scratch w(b, c, d.chunks);
     solve_prefill(d, c);
-    run_fast(b, c, d, w, tables, 0, 0, proxy);
+    run_fast(b, c, d, w, r);
     check_fast(b, d);
 }
 
@@ -67,14 +74,22 @@ int main(int argc, char **argv) {
             prefill_case p;
             p.nv = 1;
             p.len = { emu::small_or(std::min(T, 65u), T) };
-            whole(b, p, false, T == 65);
+            fast_run r;
+            r.proxy = T == 65;
+            whole(b, p, r);
         }
     });
     c.test("longer than the stages go round, two sequences", [](emu::bench &b) {
         prefill_case p;
         p.nv = 1;
         p.len = { 290, 290 };
-        whole(b, p, false);
+        for (uint32_t lead : { 1u, 5u }) {
+            fast_run r;
+            r.lead = lead;
+            r.blocks = lead == 1 ? 4 : 3; /* three workers for four tasks */
+            r.helpers = lead == 1 ? 1 : 0;
+            whole(b, p, r);
+        }
     });
     c.test("value heads of a key head: 2, 3, 4, 8", [](emu::bench &b) {
         for (uint32_t r : { 2u, 3u, 4u, 8u }) {
@@ -82,7 +97,7 @@ int main(int argc, char **argv) {
             p.nk = r == 2 ? 2 : 1;
             p.nv = p.nk * r;
             p.len = { 67 };
-            whole(b, p, false);
+            whole(b, p, {});
         }
     });
     c.test("packed: zero length, padding, fresh, first row above 0, NaN rows, wide rows, a scale", [](emu::bench &b) {
@@ -98,7 +113,11 @@ int main(int argc, char **argv) {
             p.pad_stride = 8;
             p.separate = separate;
             p.scale = separate ? 0.25f : 0.0f;
-            whole(b, p, true);
+            fast_run r;
+            r.tables = true;
+            r.blocks = separate ? 3 : 30;
+            r.helpers = separate ? 2 : 1;
+            whole(b, p, r);
         }
     });
     c.test("a sequence alone and in two launches: the bytes of the batch", [](emu::bench &b) {
@@ -110,7 +129,7 @@ int main(int argc, char **argv) {
         prefill_data d = make_prefill(b, p);
         fast_scratch w(b, p, d.chunks);
         solve_prefill(d, p);
-        run_fast(b, p, d, w, true);
+        run_fast(b, p, d, w, { true });
         check_fast(b, d);
         const size_t one = 2 * 128 * 128, row = 2 * 128;
         const std::vector<float> state(d.state_out->p + one, d.state_out->p + 2 * one);
@@ -130,7 +149,10 @@ int main(int argc, char **argv) {
             auto &to = b.input<uint64_t>("out_tab of one", 1, [&](size_t) { return tab.p[i + 1]; });
             half.in_tab = &in, half.out_tab = &to;
             half.state_out = i ? d.state_out : &mid;
-            run_fast(b, alone, half, w, true, i, i ? 3 : 1);
+            fast_run r;
+            r.tables = true;
+            r.begin = i, r.end = i ? 3 : 1;
+            run_fast(b, alone, half, w, r);
             const size_t from = i ? 64 * row : 0, end = i ? 130 * row : 64 * row;
             bool same = true;
             for (size_t e = from; e < end; e++) same = same && d.out->p[20 * row + e].bits == out[e];
@@ -159,7 +181,7 @@ int main(int argc, char **argv) {
             }
             fast_scratch w(b, p, d.chunks);
             solve_prefill(d, p);
-            run_fast(b, p, d, w, false);
+            run_fast(b, p, d, w, {});
             /* Equal keys: uc holds differences of neighbouring rows, whose roundings meet in the one row of the state that they fill. */
             check_written(b, "output", d.out->p, d.want_out, 1.9e-3, kind == 4 ? 500 : 0.05);
             check_written(b, "state", d.state->p, d.want_state, kind == 2 ? 1.2e-3 : 5e-4, kind == 4 ? 100 : 0.05);

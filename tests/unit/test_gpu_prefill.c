@@ -299,7 +299,7 @@ static void B24_shared_memory_of_a_block(void **state) {
 
 /* Two launches; what they are given, extras and segments. */
 #define FAST "gated_delta_rule_fast_"
-enum { FAST_SMEM = 191664, PREPARE_SMEM = 67600, TWO_SMEM = 100 * 1024 };
+enum { FAST_SMEM = 183472, PREPARE_SMEM = 67648, TWO_SMEM = 100 * 1024 };
 static void fast_launches(void **state) {
     (void)state;
     bench b;
@@ -311,40 +311,49 @@ static void fast_launches(void **state) {
     assert_int_equal(b.id->ops->explain(b.plan, 2, u32, &r), GDN_OK);
     assert_string_equal(r.entry, FAST "fwd");
     assert_string_equal(r.lever, "gdn_prefill_fast");
-    assert_true(r.chosen == 1 && !r.guard && r.grid[0] == 2 && r.grid[1] == 48 && r.grid[2] == 2 && r.smem_bytes == FAST_SMEM);
+    assert_true(r.chosen == 1 && !r.guard && r.grid[0] == 132 && r.grid[1] == 1 && r.grid[2] == 1 && r.smem_bytes == FAST_SMEM);
     const uint64_t rows = (8192 / 64 + 4) * 48, ws = r.workspace_bytes;
     assert_true(ws >= rows * 82176 && ws <= rows * 82176 + 8192); /* the contract pipeline's: one of the two runs */
-    b.m.params = 10;
+    b.m.params = 32;
     assert_int_equal(launch(&b, 0x20000, 0, 2, 130), GDN_OK);
     assert_int_equal(b.m.launches, 2);
-    ran(&b, 0, FAST "prepare", 16, 3, 2, 256, TWO_SMEM);
-    ran(&b, 1, FAST "fwd", 2, 48, 2, 256, FAST_SMEM);
+    ran(&b, 0, FAST "prepare", 16, 3, 2, 256, PREPARE_SMEM);
+    ran(&b, 1, FAST "fwd", 132, 1, 1, 512, FAST_SMEM); /* of 192 tasks */
     /* The scratch lies inside the workspace, in order, and both are given the same. */
     const uint64_t *const p = b.m.history[0].param, *const f = b.m.history[1].param, chunks = 8192 / 64 + 4;
-    const uint64_t bytes[] = { chunks * 16 * 16384, chunks * 16 * 16384, chunks * 48 * 8192, chunks * 48 * 8192, chunks * 48 * 1040 };
-    assert_true(p[4] >= 0x1000000 && p[8] + bytes[4] <= 0x1000000 + ws);
-    for (uint32_t i = 0; i < 5; i++) {
-        assert_true(p[4 + i] == f[3 + i] && p[4 + i] % 256 == 0);
-        if (i < 4) assert_true(p[4 + i] + bytes[i] == p[5 + i]);
+    const uint64_t bytes[] = { chunks * 16 * 16384, chunks * 16 * 16384, chunks * 48 * 8192,
+                               chunks * 48 * 8192,  chunks * 48 * 1040,  (chunks * 16 + 32) * 4 };
+    assert_true(p[4] >= 0x1000000 && p[9] + bytes[5] <= 0x1000000 + ws);
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_true(p[4 + i] == f[7 + i] && p[4 + i] % 16 == 0);
+        if (i < 5) assert_true(p[4 + i] + bytes[i] == p[5 + i]);
     }
+    assert_true((uint32_t)p[24] == 0 && (uint32_t)f[30] == 3 && (uint32_t)f[31] == 0); /* words to clear; lead, helpers */
+    /* 96 tasks leave 36 multiprocessors to prepare 4 of 19 chunks; the words are cleared for all. */
+    assert_int_equal(launch(&b, 0x20000, 0, 1, 1168), GDN_OK);
+    ran(&b, 0, FAST "prepare", 16, 15, 1, 256, PREPARE_SMEM);
+    ran(&b, 1, FAST "fwd", 132, 1, 1, 512, FAST_SMEM);
+    assert_true((uint32_t)p[24] == 32 + 19 * 16 && (uint32_t)f[30] == 15 && (uint32_t)f[31] == 36);
     b.m.params = 0;
-    assert_int_equal(launch(&b, 0x20000, 0, 1, 1168), GDN_OK); /* 304 blocks: one round of three, or two of two */
-    ran(&b, 0, FAST "prepare", 16, 19, 1, 256, PREPARE_SMEM);
-    assert_int_equal(launch(&b, 0x20000, 0, 4, 2048), GDN_OK); /* 2048 blocks: 6 rounds of three, or 8 of two, which are shorter */
-    ran(&b, 0, FAST "prepare", 16, 32, 4, 256, TWO_SMEM);
+    assert_int_equal(launch(&b, 0x20000, 0, 1, 64), GDN_OK); /* as many blocks as tasks */
+    ran(&b, 1, FAST "fwd", 96, 1, 1, 512, FAST_SMEM);
+    assert_int_equal(launch(&b, 0x20000, 0, 4, 2048), GDN_OK);
+    ran(&b, 0, FAST "prepare", 16, 32, 4, 256, PREPARE_SMEM);
+    assert_int_equal(launch(&b, 0x20000, 0, 2, 16 * 64), GDN_OK); /* 512 blocks: two rounds of two */
+    ran(&b, 0, FAST "prepare", 16, 16, 2, 256, TWO_SMEM);
     assert_int_equal(launch(&b, 0x20000, 1u << GDN_PREFILL_P_FRESH, 2, 64), GDN_OK);
     ran(&b, 0, "gdn_rule_tables", 1, 1, 1, 256, 0);
-    ran(&b, 2, FAST "fwd", 2, 48, 2, 256, FAST_SMEM);
+    ran(&b, 2, FAST "fwd", 132, 1, 1, 512, FAST_SMEM);
     assert_int_equal(launch(&b, 0x20000, 0, 2, 0), GDN_OK); /* no tokens: states only */
     assert_int_equal(b.m.launches, 1);
-    ran(&b, 0, FAST "fwd", 2, 48, 2, 256, FAST_SMEM);
+    ran(&b, 0, FAST "fwd", 132, 1, 1, 512, FAST_SMEM);
     s.max_batch = 1;
     s.max_workspace = 10ull * 48 * 82176 + 8192;
     assert_int_equal(make(&b, &s), GDN_OK);
     assert_int_equal(launch(&b, 0x20000, 0, 1, 25 * 64 - 3), GDN_OK);
     assert_int_equal(b.m.launches, 1 + 3 * 2); /* tables, then 10 + 10 + 5 chunks */
-    ran(&b, 1, FAST "prepare", 16, 10, 1, 256, TWO_SMEM);
-    ran(&b, 5, FAST "prepare", 16, 5, 1, 256, TWO_SMEM);
+    ran(&b, 1, FAST "prepare", 16, 10, 1, 256, PREPARE_SMEM);
+    ran(&b, 5, FAST "prepare", 16, 5, 1, 256, PREPARE_SMEM);
     down(&b);
 }
 
@@ -354,7 +363,7 @@ static void fast_guards_and_lines(void **state) {
         "GDN prefill: gated_delta_rule_fast_fwd ([defaults] gdn_prefill_fast; the contract pipeline stays bound as its fallback)";
     static const char first[] =
         "3 route: GDN prefill: gated_delta_rule_fast_fwd (METRALE_GDN_PREFILL_FAST; f16 wgmma operands, f32 accumulator "
-        "= the recurrent state, h stays f32) grid=[2,48,3] block=256 smem=191664B";
+        "= the recurrent state, h stays f32) grid=[132,1,1] block=512 smem=183472B";
     static const char *const levers[] = { "gdn_prefill_tc", "true", "gdn_prefill_fast", "true", NULL };
     bench b;
     gdn_rule_shape s = shape_of();
@@ -368,7 +377,7 @@ static void fast_guards_and_lines(void **state) {
     assert_non_null(strstr(b.m.line[3], "GDN state spine: " DELTA_H "tcfuse_x2 ([defaults] gdn_prefill_tc"));
     for (uint32_t i = 0; i < 3; i++) assert_int_equal(launch(&b, 0x20000, 0, 3, 64), GDN_OK);
     assert_int_equal(mock_count_lines(&b.m, first), 1);
-    assert_int_equal(mock_count_lines(&b.m, "grid=[2,48,3]"), 3);
+    assert_int_equal(mock_count_lines(&b.m, "grid=[132,1,1]"), 3);
     assert_false(mock_said(&b.m, "mma.sync"));
     /* Bases that 16-byte accesses cannot take: the spine where it can, else the scalar kernels; each said once. */
     for (uint32_t i = 0; i < 2; i++) {

@@ -7,6 +7,7 @@
  * gpu_rule.c     what the rule operations share    gpu_prefill.c the chunk pipeline
  * gpu_step.c     decode, verify, fold              gpu_w4a4.c    FP4 projections
  * gpu_decode_step.c   the fused decode step        gpu_checked.c GDN_PLAN_CHECKED
+ * gpu_fast.c     how the fast prefill is shared out
  *
  * Nothing here is state at file scope; all hangs off the context. The backend is the host's. */
 #ifndef GDN_GPU_PLUGIN_H
@@ -72,8 +73,8 @@ typedef struct gpu_prefill {
 /* Parts of a rule operation's workspace, byte offsets; total 0: none is needed. */
 typedef struct gpu_workspace {
     uint64_t in_tab, out_tab, cu, query, key, W, U, S, uc, gc, total;
-    uint64_t chunks;                                       /* 64-token chunks that there is scratch for */
-    uint64_t fast_k, fast_q, fast_t, fast_p, fast_scalars; /* the fast kernels' scratch, in the same place as W to gc */
+    uint64_t chunks;                                                   /* 64-token chunks that there is scratch for */
+    uint64_t fast_k, fast_q, fast_t, fast_p, fast_scalars, fast_words; /* the fast kernels' scratch, in the same place as W to gc */
 } gpu_workspace;
 
 typedef struct gpu_decision {

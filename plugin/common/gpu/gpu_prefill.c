@@ -4,17 +4,25 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GRID_YZ = 65535, FAST_HALVES = 2, FAST_TWO_SMEM = 100 * 1024, SM_FALLBACK = 132 };
+enum { GRID_YZ = 65535, FAST_READY = 32 /* words in front of the flags, gdn_fast.cuh */ };
 
 /* Block and dynamic shared memory; the formulas stand in the heads of the kernels' files. */
 static gdn_dims dims_of(uint32_t entry) {
     static const struct {
         uint32_t entry, block, smem;
     } rows[] = {
-        { GPU_E_WU, 256, 33024 },           { GPU_E_VFUSED, 256, 49412 },       { GPU_E_VTILE, 512, 49412 },
-        { GPU_E_PIPE, 256, 99336 },         { GPU_E_FWD_O, 512, 98816 },        { GPU_E_RECURRENT, 256, 0 },
-        { GPU_E_FWD_O_MMA8, 512, 98816 },   { GPU_E_TCFUSE_X2, 256, 88324 },    { GPU_E_WU_HOPPER, 512, 79104 },
-        { GPU_E_FWD_O_HOPPER, 512, 97536 }, { GPU_E_FAST_PREPARE, 256, 67600 }, { GPU_E_FAST_FWD, 256, 191664 },
+        { GPU_E_WU, 256, 33024 },
+        { GPU_E_VFUSED, 256, 49412 },
+        { GPU_E_VTILE, 512, 49412 },
+        { GPU_E_PIPE, 256, 99336 },
+        { GPU_E_FWD_O, 512, 98816 },
+        { GPU_E_RECURRENT, 256, 0 },
+        { GPU_E_FWD_O_MMA8, 512, 98816 },
+        { GPU_E_TCFUSE_X2, 256, 88324 },
+        { GPU_E_WU_HOPPER, 512, 79104 },
+        { GPU_E_FWD_O_HOPPER, 512, 97536 },
+        { GPU_E_FAST_PREPARE, 256, GPU_FAST_PREPARE_SMEM },
+        { GPU_E_FAST_FWD, 512, GPU_FAST_FWD_SMEM },
     };
     for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].entry == entry) return (gdn_dims) { .grid = { 1, 1, 1 }, .block = { rows[i].block, 1, 1 }, .smem_bytes = rows[i].smem };
@@ -93,8 +101,7 @@ void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint3
     if (r->fast_guard == GDN__FAST_TAKEN) {
         route_lever(d, "gdn_prefill_fast", lv->fast_where, lv->fast_source);
         const gdn_dims dims = dims_of(GPU_E_FAST_FWD);
-        gpu_take(d, GPU_E_FAST_FWD, FAST_HALVES, s->nv, dims.block[0], dims.smem_bytes);
-        d->dims.grid[2] = batch;
+        gpu_take(d, GPU_E_FAST_FWD, gpu_share_fast(f->sm_count, s, batch, r->segment).blocks, 1, dims.block[0], dims.smem_bytes);
         return;
     }
     if (requested) {
@@ -142,7 +149,7 @@ static gdn_status bind_fast(gdn_plan *p, gdn_text *err) {
         const uint32_t e = all[i];
         if (!gpu_has(p->present, e)) continue;
         gdn_status st = gpu_form_entry(p->ctx, e, gpu_rule_form(&p->shape.rule), gpu_entry_name(e), &p->entry[e], &text);
-        if (!st) st = gpu_allow_smem(p->ctx, e, p->entry[e], e == GPU_E_FAST_PREPARE ? FAST_TWO_SMEM : dims_of(e).smem_bytes, &text);
+        if (!st) st = gpu_allow_smem(p->ctx, e, p->entry[e], e == GPU_E_FAST_PREPARE ? GPU_FAST_TWO_SMEM : dims_of(e).smem_bytes, &text);
         if (st == GDN_E_CAPTURE || st == GDN_E_FORKED) return gdn__fail(err, st, "%s", why);
         if (!st) continue;
         p->present &= ~((uint64_t)1 << e);
@@ -297,45 +304,56 @@ static gdn_status chunks(const prefill_call *k, uint32_t begin, uint32_t end, gd
     return st;
 }
 
-/* The first kernel's blocks are alike, so it takes as long as it has rounds. A round of three on each multiprocessor takes 1.5 times as
- * long as one of two (H200), which is what asking for more shared memory makes of them: the fewer thirds of a round, the better. */
-static uint32_t prepare_smem(const prefill_call *k, uint64_t blocks) {
-    const uint64_t sms = k->p->ctx->device.sm_count ? k->p->ctx->device.sm_count : SM_FALLBACK;
-    const uint64_t three = (blocks + 3 * sms - 1) / (3 * sms) * 150, two = (blocks + 2 * sms - 1) / (2 * sms) * 100;
-    return two < three ? FAST_TWO_SMEM : dims_of(GPU_E_FAST_PREPARE).smem_bytes;
-}
+/* Flags and the two counters in front of them are cleared by the first kernel, for the second; without helpers neither looks. */
 static gdn_status fast(const prefill_call *k, uint32_t begin, uint32_t end, gdn_text *err) {
     const gdn_rule_shape *s = &k->p->shape.rule;
-    const uint32_t n = end - begin, varlen = s->offsets != GDN_OFFSETS_NONE, tail[] = { begin, end, k->io.from_first };
-    const uint64_t scratch[] = { at(k, k->w.fast_k), at(k, k->w.fast_q), at(k, k->w.fast_t), at(k, k->w.fast_p), at(k, k->w.fast_scalars) };
-    const uint32_t sizes[] = { k->seq_len, k->d->prefill.chunks, s->nk, s->nv }, strides[] = { k->io.qk_stride, s->gb_stride };
+    const uint32_t n = end - begin, varlen = s->offsets != GDN_OFFSETS_NONE, sms = k->p->ctx->device.sm_count;
+    const gpu_fast_share share = gpu_share_fast(sms, s, k->batch, n);
+    const uint64_t rows = (uint64_t)n * k->batch < k->w.chunks ? (uint64_t)n * k->batch : k->w.chunks;
+    const uint32_t words = share.helpers ? FAST_READY + (uint32_t)rows * s->nk : 0, tail[] = { begin, end, k->io.from_first };
+    const uint64_t qk[] = { k->io.query, k->io.key }, gates[] = { k->c->ptr[GDN_PREFILL_P_GATE], k->c->ptr[GDN_PREFILL_P_BETA] };
+    const uint64_t scratch[] = { at(k, k->w.fast_k), at(k, k->w.fast_q),       at(k, k->w.fast_t),
+                                 at(k, k->w.fast_p), at(k, k->w.fast_scalars), at(k, k->w.fast_words) };
+    const uint32_t sizes[] = { k->seq_len, k->d->prefill.chunks, s->nk, s->nv, k->io.qk_stride };
     const uint64_t tables[] = { begin && k->io.ext ? k->io.out_tab : k->io.in_tab, k->io.out_tab, begin ? 0 : k->io.fresh };
     if (n) {
-        const uint64_t ptrs[] = { k->io.query, k->io.key, k->c->ptr[GDN_PREFILL_P_GATE], k->c->ptr[GDN_PREFILL_P_BETA] };
         gdn_dims dims = dims_of(GPU_E_FAST_PREPARE);
         gpu_args a = { .n = 0 };
-        gpu_arg_list(&a, ptrs, 4, NULL, 0);
-        gpu_arg_list(&a, scratch, 5, sizes, 4);
-        gpu_arg_list(&a, NULL, 0, strides, 2);
+        gpu_arg_list(&a, qk, 2, NULL, 0);
+        gpu_arg_list(&a, gates, 2, NULL, 0);
+        gpu_arg_list(&a, scratch, 6, sizes, 5);
+        gpu_arg_u32(&a, s->gb_stride);
         gpu_arg_list(&a, &k->io.cu, 1, &varlen, 1);
         gpu_arg_list(&a, tables, 2, NULL, 0);
         gpu_arg_f32(&a, k->io.scale);
         gpu_arg_list(&a, NULL, 0, tail, 3);
+        gpu_arg_u32(&a, words);
         dims.grid[0] = s->nk;
-        dims.grid[1] = n;
+        dims.grid[1] = share.lead;
         dims.grid[2] = k->batch;
-        dims.smem_bytes = prepare_smem(k, (uint64_t)s->nk * n * k->batch);
+        dims.smem_bytes = gpu_fast_prepare_smem(sms, (uint64_t)s->nk * share.lead * k->batch);
         const gdn_status st = gpu_start(k->p, GPU_E_FAST_PREPARE, false, &dims, k->stream, &a, err);
         if (st) return st;
     }
-    const uint64_t ptrs[] = { k->c->ptr[GDN_PREFILL_P_STATE], k->c->ptr[GDN_PREFILL_P_VALUE], k->c->ptr[GDN_PREFILL_P_OUTPUT] };
+    const uint32_t strides[] = { s->v_stride, s->gb_stride };
+    gdn_dims dims = dims_of(GPU_E_FAST_FWD);
     gpu_args a = { .n = 0 };
-    gpu_arg_list(&a, ptrs, 3, NULL, 0);
-    gpu_arg_list(&a, scratch, 5, sizes, 4);
-    gpu_arg_u32(&a, s->v_stride);
+    gpu_arg_u64(&a, k->c->ptr[GDN_PREFILL_P_STATE]);
+    gpu_arg_list(&a, qk, 2, NULL, 0);
+    gpu_arg_u64(&a, k->c->ptr[GDN_PREFILL_P_VALUE]);
+    gpu_arg_list(&a, gates, 2, NULL, 0);
+    gpu_arg_u64(&a, k->c->ptr[GDN_PREFILL_P_OUTPUT]);
+    gpu_arg_list(&a, scratch, 6, &k->batch, 1);
+    gpu_arg_list(&a, NULL, 0, sizes, 5);
+    gpu_arg_list(&a, NULL, 0, strides, 2);
     gpu_arg_list(&a, &k->io.cu, 1, &varlen, 1);
-    gpu_arg_list(&a, tables, 3, tail, 2);
-    return gpu_start(k->p, GPU_E_FAST_FWD, false, &k->d->dims, k->stream, &a, err);
+    gpu_arg_list(&a, tables, 3, NULL, 0);
+    gpu_arg_f32(&a, k->io.scale);
+    gpu_arg_list(&a, NULL, 0, tail, 3);
+    gpu_arg_u32(&a, share.lead);
+    gpu_arg_u32(&a, share.helpers);
+    dims.grid[0] = share.blocks;
+    return gpu_start(k->p, GPU_E_FAST_FWD, false, &dims, k->stream, &a, err);
 }
 
 static gdn_status recurrent(const prefill_call *k, gdn_text *err) {

@@ -39,11 +39,12 @@ void gpu_rule_workspace(const gdn_rule_shape *s, gpu_workspace *w) {
     w->uc = part(w, w->chunks * heads * tile);
     w->S = part(w, w->chunks * heads * 128 * 128 * 2);
     w->gc = part(w, w->chunks * heads * GDN_CHUNK * 4);
-    w->fast_k = w->W; /* 32,768 nk + 17,424 nv bytes a chunk are less than 82,176 nv */
+    w->fast_k = w->W; /* 32,772 nk + 17,424 nv bytes a chunk, and 128, are less than 82,176 nv */
     w->fast_q = w->fast_k + w->chunks * s->nk * tile;
     w->fast_t = w->fast_q + w->chunks * s->nk * tile;
     w->fast_p = w->fast_t + w->chunks * heads * (tile / 2);
     w->fast_scalars = w->fast_p + w->chunks * heads * (tile / 2);
+    w->fast_words = w->fast_scalars + w->chunks * heads * 1040;
 }
 
 gdn_status gpu_bind_rule(gdn_plan *p, uint32_t entry, uint32_t form, uint32_t smem, gdn_text *err) {

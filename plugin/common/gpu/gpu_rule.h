@@ -34,4 +34,15 @@ gdn_status gpu_bind_rule(gdn_plan *p, uint32_t entry, uint32_t form, uint32_t sm
 gdn_status gpu_start(const gdn_plan *p, uint32_t entry, bool ext, const gdn_dims *dims, void *stream, gpu_args *a, gdn_text *err);
 void gpu_arg_list(gpu_args *a, const uint64_t *ptr, uint32_t n_ptr, const uint32_t *u32, uint32_t n_u32);
 
+/* How one launch of the fast prefill is shared out: chunks of each sequence that its first kernel prepares; in the second kernel blocks
+ * that prepare the others, and all blocks. */
+typedef struct gpu_fast_share {
+    uint32_t lead, helpers, blocks;
+} gpu_fast_share;
+/* sm_count 0: cannot say. chunks: of the longest sequence, in this launch. */
+gpu_fast_share gpu_share_fast(uint32_t sm_count, const gdn_rule_shape *s, uint32_t batch, uint32_t chunks);
+/* Dynamic shared memory of the first kernel for `blocks` blocks. */
+uint32_t gpu_fast_prepare_smem(uint32_t sm_count, uint64_t blocks);
+enum { GPU_FAST_PREPARE_SMEM = 67648, GPU_FAST_TWO_SMEM = 100 * 1024, GPU_FAST_FWD_SMEM = 183472 };
+
 #endif

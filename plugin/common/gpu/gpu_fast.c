@@ -1,0 +1,32 @@
+/* gpu_fast.c - how the fast prefill is shared between its two kernels and among multiprocessors, by the sizes of a launch alone: no result
+ * depends on it. */
+#include "gpu_rule.h"
+
+enum { SM_FALLBACK = 132 };
+
+static uint32_t multiprocessors(uint32_t sm_count) {
+    return sm_count ? sm_count : SM_FALLBACK;
+}
+
+/* The second kernel has two tasks a value head and sequence, one block each. Where these leave multiprocessors free, blocks there prepare
+ * later chunks while the passes run, and the first kernel needs to do only the rest. On an H200, in 10 ns: a pass takes 116 a chunk; a
+ * multiprocessor prepares a chunk of a key head with r value heads in 280 + 90 r, and has the first one after 1200. */
+gpu_fast_share gpu_share_fast(uint32_t sm_count, const gdn_rule_shape *s, uint32_t batch, uint32_t chunks) {
+    enum { PASS = 116, UNIT = 280, UNIT_HEAD = 90, LATE = 1200, LEAST = 10 };
+    const uint64_t sms = multiprocessors(sm_count), tasks = 2ull * s->nv * batch, free_sms = tasks < sms ? sms - tasks : 0;
+    gpu_fast_share x = { chunks, 0, (uint32_t)(tasks < sms ? tasks : sms) };
+    if (!free_sms || !batch || chunks <= LEAST) return x;
+    const uint64_t time = (uint64_t)PASS * chunks, unit = UNIT + UNIT_HEAD * (uint64_t)(s->nv / s->nk);
+    const uint64_t beside = time > LATE ? free_sms * (time - LATE) / (unit * s->nk * batch) : 0; /* chunks */
+    if (beside == 0) return x;
+    x.lead = beside < chunks - LEAST ? chunks - (uint32_t)beside : LEAST;
+    x.helpers = (uint32_t)free_sms;
+    x.blocks = (uint32_t)sms;
+    return x;
+}
+
+/* Three blocks a multiprocessor, or two that ask for more: those are shorter, which pays where the third would make a second round. */
+uint32_t gpu_fast_prepare_smem(uint32_t sm_count, uint64_t blocks) {
+    const uint64_t sms = multiprocessors(sm_count);
+    return blocks > 3 * sms && blocks <= 4 * sms ? GPU_FAST_TWO_SMEM : GPU_FAST_PREPARE_SMEM;
+}
