@@ -51,7 +51,7 @@ typedef struct gdn_rule_shape {
     uint32_t head_map;                       /* GDN_HEADS_*                                                                      */
     uint32_t state_layout;                   /* GDN_STATE_*_MAJOR                                                                */
     uint32_t state_addr;                     /* GDN_STATE_CONTIGUOUS, _POOL, _TABLE                                              */
-    uint32_t state_type;                     /* GDN_F32; others are refused by name                                              */
+    uint32_t state_type;                     /* GDN_F32; GDN_BF16 with the flag GDN_BF16_STATE; others are refused by name       */
     uint32_t offsets;                        /* GDN_OFFSETS_* of cu_seqlens (prefill) or cu_rows (verify, fold)                  */
     uint32_t max_tokens;                     /* prefill: tokens of all sequences together                                        */
     uint32_t max_batch;                      /* sequences of a launch                                                            */
@@ -146,6 +146,16 @@ enum { GDN_DECODE_U32S(GDN_ORDER_) GDN_DECODE_N_U32 };
     X(GDN_VERIFY_U_BATCH, "batch", GDN_REQ)
 enum { GDN_VERIFY_PTRS(GDN_ORDER_) GDN_VERIFY_N_PTR };
 enum { GDN_VERIFY_U32S(GDN_ORDER_) GDN_VERIFY_N_U32 };
+
+/* ---- decode and verify on bf16 states: state_type GDN_BF16 and the flag GDN_BF16_STATE, never one without the other -----
+ * Half the bytes of state, and of the time where a launch is bound by them. The state is widened when it is read, all rows of the launch
+ * are computed in f32 from it, and what is stored (h_out, hi) is rounded to nearest even, once: an output sees no rounding but those of
+ * earlier launches. Each launch adds about 1.65e-3 of a state's size, which decays with it: after many tokens the state is off by
+ * at most 1.65e-3 / sqrt(1 - d^2), d the decay of a token (tests/cases/test_bf16_state.c: over 10,000 tokens 4e-3 at 0.9, 8e-3 at
+ * 0.98, 2e-2 at 0.999), where an f32 one is off by some 1e-6.
+ * k_dim = v_dim = 128; verify of 1 to 4 rows, hi in bf16; not by sequence, and no fold: state_copy brings hi[na-1] back. State addresses
+ * are multiples of 8 bytes, state_stride (elements of 2 bytes) a multiple of 4. Row 0 of a verify has decode's bytes, its state included.
+ */
 
 /* ---- write-on-accept verify: four rows, verify's output bytes, no state written --------------------------------------
  * Stashes per sequence, f32: vn[4][nv][v_dim] | g[4][nv] (clamped) | sk[4][nk][k_dim] (k as used), at stash + b*stash_stride,

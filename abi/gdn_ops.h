@@ -36,16 +36,17 @@ enum { GDN_BF16 = 1, GDN_F32 = 2, GDN_F16 = 3 };
 
 /* Plan flags (gdn_shape.flags). */
 enum {
-    GDN_PLAN_CHECKED = 1,      /* validate slots, offsets, accepted counts, sequence numbers and gate ranges before anything is
-                                * written: a bad value gives GDN_E_CHECKED from this launch and a log line naming it. A GPU's
-                                * launch then waits for its stream; on a capturing stream it cannot, and what a replay finds
-                                * comes from the plan's next launch outside a capture.
-                                * Not looked at: beta, fresh, and where the first row of a packed batch lies (cu[0]).
-                                * For debugging: slots are compared pair by pair, batch^2 steps a launch                   */
-    GDN_QK_L2NORM = 2,         /* rule operations: normalise q and k rows, x / sqrt(sum x^2 + 1e-6), before they are used   */
-    GDN_CONV_KEEP_ROWS = 4,    /* convolution: keep every row of this launch in the state (verify), see gdn_op_conv.h      */
-    GDN_VERIFY_BY_SEQUENCE = 8 /* verify, verify_woa, fold, flag_clear: what lives from a verify to its fold is found by
-                                * the sequence's own number, see gdn_op_rule.h                                       */
+    GDN_PLAN_CHECKED = 1,       /* validate slots, offsets, accepted counts, sequence numbers and gate ranges before anything is
+                                 * written: a bad value gives GDN_E_CHECKED from this launch and a log line naming it. A GPU's
+                                 * launch then waits for its stream; on a capturing stream it cannot, and what a replay finds
+                                 * comes from the plan's next launch outside a capture.
+                                 * Not looked at: beta, fresh, and where the first row of a packed batch lies (cu[0]).
+                                 * For debugging: slots are compared pair by pair, batch^2 steps a launch                   */
+    GDN_QK_L2NORM = 2,          /* rule operations: normalise q and k rows, x / sqrt(sum x^2 + 1e-6), before they are used   */
+    GDN_CONV_KEEP_ROWS = 4,     /* convolution: keep every row of this launch in the state (verify), see gdn_op_conv.h      */
+    GDN_VERIFY_BY_SEQUENCE = 8, /* verify, verify_woa, fold, flag_clear: what lives from a verify to its fold is found by
+                                 * the sequence's own number, see gdn_op_rule.h                                       */
+    GDN_BF16_STATE = 16         /* decode, verify: consent to state_type GDN_BF16, see gdn_op_rule.h                     */
 };
 
 /* Offsets of a packed batch (cu_seqlens): none = uniform sequences. */

@@ -2,11 +2,9 @@
 #include "shape_fields.h"
 
 static const cli_word types[] = { { "bf16", GDN_BF16 }, { "f32", GDN_F32 }, { "f16", GDN_F16 }, { 0 } };
-static const cli_word flag_bits[] = { { "checked", GDN_PLAN_CHECKED },
-                                      { "qk_l2norm", GDN_QK_L2NORM },
-                                      { "keep_rows", GDN_CONV_KEEP_ROWS },
-                                      { "by_sequence", GDN_VERIFY_BY_SEQUENCE },
-                                      { 0 } };
+static const cli_word flag_bits[] = { { "checked", GDN_PLAN_CHECKED },     { "qk_l2norm", GDN_QK_L2NORM },
+                                      { "keep_rows", GDN_CONV_KEEP_ROWS }, { "by_sequence", GDN_VERIFY_BY_SEQUENCE },
+                                      { "bf16_state", GDN_BF16_STATE },    { 0 } };
 static const cli_word offset_kinds[] = { { "none", GDN_OFFSETS_NONE }, { "i32", GDN_OFFSETS_I32 }, { "i64", GDN_OFFSETS_I64 }, { 0 } };
 static const cli_word gate_forms[] = { { "linear", GDN_GATE_LINEAR }, { "log", GDN_GATE_LOG }, { 0 } };
 static const cli_word head_maps[] = { { "grouped", GDN_HEADS_GROUPED }, { "tiled", GDN_HEADS_TILED }, { 0 } };

@@ -55,6 +55,27 @@ GDN_DEVICE void gdn_st16_stream(void *p, uint4 v) {
 GDN_DEVICE void gdn_st8_stream(void *p, uint2 v) {
     asm volatile("st.global.cs.v2.u32 [%0], {%1, %2};" ::"l"(p), "r"(v.x), "r"(v.y) : "memory");
 }
+GDN_DEVICE uint2 gdn_ld8_stream(const void *p) {
+    uint2 v;
+    asm volatile("ld.global.cs.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p) : "memory");
+    return v;
+}
+GDN_DEVICE uint32_t gdn_ld4_stream(const void *p) {
+    uint32_t v;
+    asm volatile("ld.global.cs.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
+}
+GDN_DEVICE void gdn_st4_stream(void *p, uint32_t v) {
+    asm volatile("st.global.cs.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+GDN_DEVICE gdn_bf16 gdn_ld2_stream(const gdn_bf16 *p) {
+    gdn_bf16 v;
+    asm volatile("ld.global.cs.u16 %0, [%1];" : "=h"(v.bits) : "l"(p) : "memory");
+    return v;
+}
+GDN_DEVICE void gdn_st2_stream(gdn_bf16 *p, gdn_bf16 v) {
+    asm volatile("st.global.cs.u16 [%0], %1;" ::"l"(p), "h"(v.bits) : "memory");
+}
 /* p, of which the compiler knows nothing more: accesses p[constant] keep one register for p, not one for each place. */
 template <class T> GDN_DEVICE T *gdn_opaque(T *p) {
     asm volatile("" : "+l"(p));

@@ -57,7 +57,7 @@ struct gdn_rule_ext {
     float scale;                      /* output scale; 0: rsqrtf(k_dim)                                                       */
     uint32_t chunk_begin, chunk_end;  /* the chunks of each sequence that this launch is for; chunk_end 0: all                */
     uint32_t qk_from_first;           /* 1: query and key begin with the batch's first token (normalised copies), else at row 0 */
-    /* Without tables: the state of slot s at base + s*slot_stride floats, base being h_state, or state_out for what is written. */
+    /* Without tables: the state of slot s at base + s*slot_stride elements, base being h_state, or state_out for what is written. */
     const int32_t *in_slots = nullptr, *out_slots = nullptr; /* NULL: slot b; negative: padding */
     uint64_t slot_stride = 0;                                /* 0: the core's addressing        */
     void *state_out = nullptr;
@@ -91,26 +91,28 @@ GDN_DEVICE bool gdn_is_fresh(const gdn_rule_ext &x, uint32_t b) {
     return x.fresh && x.fresh[b];
 }
 
-/* The state of (sequence b, head): where it is read, and where it is written. Core: h_state, or the table that it is. */
-struct gdn_state_ptrs {
-    const float *in; /* NULL: padding */
-    float *out;
+/* The state of (sequence b, head), elements T: where it is read, and where it is written. Core: h_state, or the table that it is. */
+template <class T> struct gdn_state_ptrs_of {
+    const T *in; /* NULL: padding */
+    T *out;
 };
-GDN_DEVICE gdn_state_ptrs gdn_states_of(const gdn_rule_ext &x, void *h_state, bool is_table, uint32_t b, uint32_t head, uint32_t nv,
+typedef gdn_state_ptrs_of<float> gdn_state_ptrs;
+template <class T = float>
+GDN_DEVICE gdn_state_ptrs_of<T> gdn_states_of(const gdn_rule_ext &x, void *h_state, bool is_table, uint32_t b, uint32_t head, uint32_t nv,
                                         uint32_t k_dim, uint32_t v_dim) {
     const uint64_t one = (uint64_t)k_dim * v_dim, at = head * one;
     if (x.in_tab) {
-        if (gdn_is_padding(x, b)) return gdn_state_ptrs { nullptr, nullptr };
-        return gdn_state_ptrs { reinterpret_cast<const float *>(x.in_tab[b]) + at, reinterpret_cast<float *>(x.out_tab[b]) + at };
+        if (gdn_is_padding(x, b)) return gdn_state_ptrs_of<T> { nullptr, nullptr };
+        return gdn_state_ptrs_of<T> { reinterpret_cast<const T *>(x.in_tab[b]) + at, reinterpret_cast<T *>(x.out_tab[b]) + at };
     }
     if (x.slot_stride) {
-        if (gdn_is_padding(x, b)) return gdn_state_ptrs { nullptr, nullptr };
+        if (gdn_is_padding(x, b)) return gdn_state_ptrs_of<T> { nullptr, nullptr };
         const uint64_t from = (x.in_slots ? (uint64_t)x.in_slots[b] : b) * x.slot_stride + at;
         const uint64_t to = (x.in_slots ? (uint64_t)x.out_slots[b] : b) * x.slot_stride + at;
-        return gdn_state_ptrs { static_cast<const float *>(h_state) + from, static_cast<float *>(x.state_out) + to };
+        return gdn_state_ptrs_of<T> { static_cast<const T *>(h_state) + from, static_cast<T *>(x.state_out) + to };
     }
-    float *const base = is_table ? static_cast<float *const *>(h_state)[b] : static_cast<float *>(h_state) + (uint64_t)b * nv * one;
-    return base ? gdn_state_ptrs { base + at, base + at } : gdn_state_ptrs { nullptr, nullptr };
+    T *const base = is_table ? static_cast<T *const *>(h_state)[b] : static_cast<T *>(h_state) + (uint64_t)b * nv * one;
+    return base ? gdn_state_ptrs_of<T> { base + at, base + at } : gdn_state_ptrs_of<T> { nullptr, nullptr };
 }
 
 /* Where sequence b lies among tokens, and in the scratch. Chunk c of the sequence (counted in the whole sequence) has scratch row

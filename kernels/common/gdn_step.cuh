@@ -192,13 +192,13 @@ GDN_DEVICE void gdn_step_begin(gdn_step_smem<ROWS> &m, const gdn_step &a, uint64
 #endif
 }
 
-/* Rows [row, row + rows) of a head, 1 <= rows <= ROWS, from the state `in` (NULL: zeros). after(t): where the state after row t
- * goes, NULL: nowhere. seen.keys(m, rows): called by all threads when g and k are in m; seen.value(m, t, column): vn is. */
-template <uint32_t DIM, uint32_t ROWS, bool STREAM, class AFTER, class SEEN>
-GDN_DEVICE void gdn_step_rows(gdn_step_smem<ROWS> &m, const gdn_step &a, uint64_t row, uint32_t rows, uint32_t head, const float *in,
-                              AFTER after, SEEN seen) {
+/* Rows [row, row + rows) of a head, 1 <= rows <= ROWS, from the state `in` (NULL: zeros), held as STATE. after(t): where the state after row
+ * t goes, NULL: nowhere. seen.keys(m, rows): called by all threads when g and k are in m; seen.value(m, t, column): vn is. */
+template <class STATE, uint32_t DIM, uint32_t ROWS, class AFTER, class SEEN>
+GDN_DEVICE void gdn_step_rows_in(gdn_step_smem<ROWS> &m, const gdn_step &a, uint64_t row, uint32_t rows, uint32_t head, const float *in,
+                                 AFTER after, SEEN seen) {
     const uint32_t i = threadIdx.x;
-    gdn_state<DIM, STREAM> state(m.turn);
+    STATE state(m.turn);
     gdn_step_begin<DIM, ROWS>(
         m, a, row, rows, head,
         [&] {
@@ -220,6 +220,12 @@ GDN_DEVICE void gdn_step_rows(gdn_step_smem<ROWS> &m, const gdn_step &a, uint64_
     for (uint32_t t = 0; t < (ROWS == 1 ? 1 : m.rows); t++) m.out[(uint64_t)t * a.nv * DIM + i] = gdn_to_bf16(m.scale * m.vn[t][i]);
 }
 
+template <uint32_t DIM, uint32_t ROWS, bool STREAM, class AFTER, class SEEN>
+GDN_DEVICE void gdn_step_rows(gdn_step_smem<ROWS> &m, const gdn_step &a, uint64_t row, uint32_t rows, uint32_t head, const float *in,
+                              AFTER after, SEEN seen) {
+    gdn_step_rows_in<gdn_state<DIM, STREAM>, DIM, ROWS>(m, a, row, rows, head, in, after, seen);
+}
+
 /* A padding row's output. */
 GDN_DEVICE void gdn_step_zero(const gdn_step &a, uint64_t row, uint32_t rows, uint32_t head, uint32_t dim) {
     GDN_NO_UNROLL
@@ -227,10 +233,10 @@ GDN_DEVICE void gdn_step_zero(const gdn_step &a, uint64_t row, uint32_t rows, ui
         if (threadIdx.x < dim) a.out[((row + t) * a.nv + head) * dim + threadIdx.x] = gdn_bf16 { 0 };
 }
 /* A sequence without rows: its state stays, or moves. in NULL: zeros. */
-GDN_DEVICE void gdn_step_carry(const float *in, float *out, uint32_t elements) {
+template <class T> GDN_DEVICE void gdn_step_carry(const T *in, T *out, uint32_t elements) {
     if (out == in) return;
     GDN_NO_UNROLL
-    for (uint32_t i = threadIdx.x; i < elements; i += GDN_STEP_BLOCK) out[i] = in ? in[i] : 0.0f;
+    for (uint32_t i = threadIdx.x; i < elements; i += GDN_STEP_BLOCK) out[i] = in ? in[i] : T {};
 }
 
 /* The rows of sequence b: `rows` each, or [cu_rows[b], cu_rows[b+1]). */

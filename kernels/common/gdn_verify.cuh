@@ -22,16 +22,16 @@ GDN_DEVICE uint32_t gdn_sequence_id(const int32_t *seq_ids, uint32_t b) {
 }
 
 /* Where the states between the rows of a sequence begin. NULL, as a whole or an entry: not kept. One address: a table of 64-bit
- * bases, entry t*slab_entries + id, or f32 at (id*hi_capacity + t) states of a sequence. */
+ * bases, entry t*slab_entries + id, or elements T at (id*hi_capacity + t) states of a sequence. */
 struct gdn_hi {
     const void *base;
     uint32_t slab_entries, capacity;
     bool is_table;
 };
-GDN_DEVICE float *gdn_hi_of(const gdn_hi &hi, uint32_t t, uint32_t id, uint64_t sequence_size) {
+template <class T = float> GDN_DEVICE T *gdn_hi_of(const gdn_hi &hi, uint32_t t, uint32_t id, uint64_t sequence_size) {
     if (!hi.base) return nullptr;
-    if (hi.is_table) return static_cast<float *const *>(hi.base)[(uint64_t)t * hi.slab_entries + id];
-    return static_cast<float *>(const_cast<void *>(hi.base)) + ((uint64_t)id * hi.capacity + t) * sequence_size;
+    if (hi.is_table) return static_cast<T *const *>(hi.base)[(uint64_t)t * hi.slab_entries + id];
+    return static_cast<T *>(const_cast<void *>(hi.base)) + ((uint64_t)id * hi.capacity + t) * sequence_size;
 }
 
 /* hi_of(t, id): where the state after row t of sequence id begins, or NULL. */

@@ -23,7 +23,7 @@ typedef struct gdn_cpu_rule {
     const void *q, *k, *v; /* first row of head 0; heads are dense inside a row                    */
     const float *gate, *beta;
     void *out;
-    const void *state;                   /* f32 base, or a table of uint64_t bases                               */
+    const void *state;                   /* base, or a table of uint64_t bases; f32, or bf16 with bf16_state     */
     void *state_out;                     /* same form; equal to state when in place                              */
     const int32_t *in_slots, *out_slots; /* pool form; out_slots equals in_slots when not given        */
     const uint8_t *fresh;                /* may be NULL                                                          */
@@ -44,6 +44,7 @@ typedef struct gdn_cpu_rule {
     uint32_t isa;  /* GDN_CPU_*                                                            */
     float scale;   /* never 0                                                              */
     bool f32, cu64, log_gate, tiled, v_major, l2norm;
+    bool bf16_state; /* decode, verify; strides are then in its elements                       */
 } gdn_cpu_rule;
 
 /* Each picks the work apart over OpenMP threads. */

@@ -7,7 +7,7 @@
 
 /* No rows: the state stays, or moves to its output place. */
 static void carry_state(const gdn_cpu_rule *c, const float *in, float *out, bool fresh) {
-    const size_t bytes = gdn__rule_head_size(c) * sizeof *out;
+    const size_t bytes = gdn__rule_head_size(c) * (c->bf16_state ? 2 : 4);
     if (fresh)
         memset(out, 0, bytes);
     else if (out != in)
@@ -22,7 +22,7 @@ void gdn__step_share(const gdn_cpu_rule *c, uint64_t *from, uint64_t *to) {
 
 const float *gdn__step_peek(const gdn_cpu_rule *c, uint64_t i, uint64_t to) {
     const uint32_t b = (uint32_t)(i / c->nv);
-    if (i >= to || gdn__rule_fresh(c, b)) return NULL;
+    if (i >= to || gdn__rule_fresh(c, b) || c->bf16_state) return NULL;
     const float *const in = gdn__rule_in(c, b);
     return in ? in + i % c->nv * gdn__rule_head_size(c) : NULL;
 }
@@ -31,7 +31,7 @@ void gdn__step_run(const gdn_cpu_rule *c, uint64_t i, uint64_t row, uint32_t row
     const uint32_t b = (uint32_t)(i / c->nv), h = (uint32_t)(i % c->nv);
     const uint64_t at = h * gdn__rule_head_size(c);
     const float *const in = gdn__rule_in(c, b);
-    float *const out = gdn__rule_out(c, b);
+    float *const out = gdn__rule_out(c, b), *after[GDN_MAX_ROWS];
     const bool fresh = gdn__rule_fresh(c, b);
     gdn__step u;
 
@@ -41,19 +41,24 @@ void gdn__step_run(const gdn_cpu_rule *c, uint64_t i, uint64_t row, uint32_t row
     }
     if (c->record && h == 0) c->record[gdn__rule_id(c, b)] = GDN_RECORD_KEPT | rows;
     if (rows == 0) {
-        if (!c->record) carry_state(c, in + at, out + at, fresh);
+        if (!c->record) carry_state(c, gdn__rule_further(c, in, at), gdn__rule_further(c, out, at), fresh);
         return;
     }
     gdn__step_load(c, &u, row, rows, h);
-    gdn__step_source(c, &u, in + at, fresh);
     u.next = next;
     const uint32_t kept = c->record ? rows : rows - 1;
-    u.after[rows - 1] = out + at;
+    after[rows - 1] = gdn__rule_further(c, out, at);
     for (uint32_t t = 0; t < kept; t++) {
         float *const hi = keep ? gdn__step_hi(c, b, t) : NULL;
-        u.after[t] = hi ? hi + at : NULL;
+        after[t] = hi ? gdn__rule_further(c, hi, at) : NULL;
     }
-    gdn__step_pick(c)->rows(&u);
+    if (c->bf16_state) {
+        gdn__step_rows_bf16(c, &u, gdn__rule_further(c, in, at), fresh, after);
+    } else {
+        gdn__step_source(c, &u, in + at, fresh);
+        memcpy(u.after, after, rows * sizeof *after);
+        gdn__step_pick(c)->rows(&u);
+    }
     gdn__step_store(c, &u, row, h);
 }
 

@@ -1,6 +1,6 @@
 /* rule_addr.h - where a launch of the gated delta rule finds things: states, offsets, heads, rows (layouts: abi/gdn_op_rule.h).
  *
- * State functions give the base of a sequence's nv blocks of k_dim*v_dim f32, or NULL where the slot or the table entry says
+ * State functions give the base of a sequence's nv blocks of k_dim*v_dim elements, or NULL where the slot or the table entry says
  * padding. All index arithmetic is 64-bit. */
 #ifndef GDN_RULE_ADDR_H
 #define GDN_RULE_ADDR_H
@@ -9,7 +9,7 @@
 #include "gdn_op_rule.h"
 #include <stddef.h>
 
-/* f32 elements of all value heads of one sequence, and of one head. */
+/* Elements of all value heads of one sequence, and of one head. */
 static inline uint64_t gdn__rule_head_size(const gdn_cpu_rule *c) {
     return (uint64_t)c->k_dim * c->v_dim;
 }
@@ -17,11 +17,15 @@ static inline uint64_t gdn__rule_seq_size(const gdn_cpu_rule *c) {
     return c->nv * gdn__rule_head_size(c);
 }
 
+/* The state `elements` further on; bf16 ones travel as float * too. */
+static inline float *gdn__rule_further(const gdn_cpu_rule *c, const void *state, uint64_t elements) {
+    return (float *)((uintptr_t)state + elements * (c->bf16_state ? 2 : 4));
+}
+
 static inline float *gdn__rule_base(const gdn_cpu_rule *c, const void *state, const int32_t *slots, uint32_t b) {
     if (c->addr == GDN_STATE_TABLE) return (float *)(uintptr_t)((const uint64_t *)state)[b];
-    float *base = (float *)(uintptr_t)state;
-    if (c->addr == GDN_STATE_POOL) return slots[b] < 0 ? NULL : base + (uint64_t)slots[b] * c->state_stride;
-    return base + b * gdn__rule_seq_size(c);
+    if (c->addr == GDN_STATE_POOL) return slots[b] < 0 ? NULL : gdn__rule_further(c, state, (uint64_t)slots[b] * c->state_stride);
+    return gdn__rule_further(c, state, b * gdn__rule_seq_size(c));
 }
 /* The state that sequence b starts from (whether it is read is fresh's say), and where it goes. */
 static inline const float *gdn__rule_in(const gdn_cpu_rule *c, uint32_t b) {

@@ -58,12 +58,16 @@ const float *gdn__step_peek(const gdn_cpu_rule *c, uint64_t i, uint64_t to);
 /* A unit of decode or verify; the states between its rows go to hi when `keep`, the last one too by sequence. */
 void gdn__step_run(const gdn_cpu_rule *c, uint64_t i, uint64_t row, uint32_t rows, bool keep, const float *next);
 
+/* ---- bf16_state.c ---- */
+/* The rows in u from and to bf16 heads: read from in (fresh: zeros), after row t to hi(t) (may be NULL), the last to out. */
+void gdn__step_rows_bf16(const gdn_cpu_rule *c, gdn__step *u, const float *in, bool fresh, float *const *after);
+
 /* The state after row t of a verify, head 0, or NULL when there is no place for it. */
 static inline float *gdn__step_hi(const gdn_cpu_rule *c, uint32_t b, uint32_t t) {
     if (!c->hi) return NULL;
     const uint64_t id = gdn__rule_id(c, b);
     if (c->addr == GDN_STATE_TABLE) return (float *)(uintptr_t)((const uint64_t *)c->hi)[(uint64_t)t * c->slab_entries + id];
-    return (float *)c->hi + (id * c->hi_capacity + t) * gdn__rule_seq_size(c);
+    return gdn__rule_further(c, c->hi, (id * c->hi_capacity + t) * gdn__rule_seq_size(c));
 }
 
 /* Whether a launch is worth waking threads for: below some eight heads of 128 x 128 that costs more than it gives. */

@@ -65,6 +65,10 @@ static inline bool gdn__by_sequence(const gdn_shape *s) {
     return (s->flags & GDN_VERIFY_BY_SEQUENCE) != 0;
 }
 
+static inline bool gdn__bf16_state(const gdn_rule_shape *s) {
+    return s->state_type == GDN_BF16;
+}
+
 /* ---- text and small checks: each failing one writes `<op>: <what>` and returns the status ---- */
 gdn_status gdn__fail(gdn_text *err, gdn_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 gdn_status gdn__check_stride(gdn_text *err, const char *op, const char *field, uint32_t *stride, uint64_t row);
@@ -102,11 +106,14 @@ enum { GDN_WOA_GUARD_MAP(GDN__GUARD_ENUM) GDN_WOA_TAKEN };
 enum { GDN_W4A4_GUARD_MAP(GDN__GUARD_ENUM) GDN_W4A4_TAKEN };
 enum { GDN_STEP_GUARD_MAP(GDN__GUARD_ENUM) GDN_STEP_TAKEN };
 /* Guards of the rule operations on targets whose kernels have fixed sizes. */
-#define GDN__RULE_GUARD_MAP(X)                                    \
-    X(GDN__RULE_DIMS, "k_dim and v_dim are not 64/64 or 128/128") \
-    X(GDN__RULE_STATE_TYPE, "state is not f32")                   \
-    X(GDN__RULE_ROWS_ZERO, "rows is 0")                           \
-    X(GDN__RULE_ROWS_MANY, "rows is above 16")
+#define GDN__RULE_GUARD_MAP(X)                                                              \
+    X(GDN__RULE_DIMS, "k_dim and v_dim are not 64/64 or 128/128")                           \
+    X(GDN__RULE_STATE_TYPE, "state is not f32")                                             \
+    X(GDN__RULE_ROWS_ZERO, "rows is 0")                                                     \
+    X(GDN__RULE_ROWS_MANY, "rows is above 16")                                              \
+    X(GDN__RULE_BF16_FLAG, "state is not f32, and bf16 takes the plan flag GDN_BF16_STATE") \
+    X(GDN__RULE_BF16_DIMS, "k_dim and v_dim are not 128/128 (bf16 state)")                  \
+    X(GDN__RULE_BF16_ROWS, "rows is above 4 (bf16 state)")
 enum { GDN__RULE_GUARD_MAP(GDN__GUARD_ENUM) GDN__RULE_TAKEN };
 /* Guards of the tensor-core spine (prefill). The last one depends on a launch's pointer: gdn__tc_pick does not know it. */
 #define GDN__TC_GUARD_MAP(X)                                                        \

@@ -41,23 +41,23 @@ PTRS_(FLAG_CLEAR);
 U32S_(FLAG_CLEAR);
 
 /* X(OP, shape type, flags it takes) */
-#define SHAPES_(X)                                                                           \
-    X(CONV1D, gdn_conv_shape, GDN_PLAN_CHECKED | GDN_CONV_KEEP_ROWS)                         \
-    X(CONV_FUSED, gdn_conv_shape, GDN_PLAN_CHECKED | GDN_CONV_KEEP_ROWS)                     \
-    X(GATES, gdn_gates_shape, GDN_PLAN_CHECKED)                                              \
-    X(BA_GATES, gdn_ba_shape, GDN_PLAN_CHECKED)                                              \
-    X(BA_GEMV, gdn_ba_shape, GDN_PLAN_CHECKED)                                               \
-    X(PREFILL, gdn_rule_shape, GDN_PLAN_CHECKED | GDN_QK_L2NORM)                             \
-    X(DECODE, gdn_rule_shape, GDN_PLAN_CHECKED | GDN_QK_L2NORM)                              \
-    X(VERIFY, gdn_rule_shape, GDN_PLAN_CHECKED | GDN_QK_L2NORM | GDN_VERIFY_BY_SEQUENCE)     \
-    X(VERIFY_WOA, gdn_rule_shape, GDN_PLAN_CHECKED | GDN_QK_L2NORM | GDN_VERIFY_BY_SEQUENCE) \
-    X(FOLD, gdn_rule_shape, GDN_PLAN_CHECKED | GDN_QK_L2NORM | GDN_VERIFY_BY_SEQUENCE)       \
-    X(FLAG_CLEAR, gdn_flag_shape, GDN_PLAN_CHECKED | GDN_VERIFY_BY_SEQUENCE)                 \
-    X(NORM, gdn_norm_shape, GDN_PLAN_CHECKED)                                                \
-    X(STATE_COPY, gdn_state_shape, GDN_PLAN_CHECKED)                                         \
-    X(STATE_ZERO, gdn_state_shape, GDN_PLAN_CHECKED)                                         \
-    X(W4A4_QUANT, gdn_w4a4_shape, GDN_PLAN_CHECKED)                                          \
-    X(W4A4_GEMV, gdn_w4a4_shape, GDN_PLAN_CHECKED)                                           \
+#define SHAPES_(X)                                                                                        \
+    X(CONV1D, gdn_conv_shape, GDN_PLAN_CHECKED | GDN_CONV_KEEP_ROWS)                                      \
+    X(CONV_FUSED, gdn_conv_shape, GDN_PLAN_CHECKED | GDN_CONV_KEEP_ROWS)                                  \
+    X(GATES, gdn_gates_shape, GDN_PLAN_CHECKED)                                                           \
+    X(BA_GATES, gdn_ba_shape, GDN_PLAN_CHECKED)                                                           \
+    X(BA_GEMV, gdn_ba_shape, GDN_PLAN_CHECKED)                                                            \
+    X(PREFILL, gdn_rule_shape, GDN_PLAN_CHECKED | GDN_QK_L2NORM)                                          \
+    X(DECODE, gdn_rule_shape, GDN_PLAN_CHECKED | GDN_QK_L2NORM | GDN_BF16_STATE)                          \
+    X(VERIFY, gdn_rule_shape, GDN_PLAN_CHECKED | GDN_QK_L2NORM | GDN_VERIFY_BY_SEQUENCE | GDN_BF16_STATE) \
+    X(VERIFY_WOA, gdn_rule_shape, GDN_PLAN_CHECKED | GDN_QK_L2NORM | GDN_VERIFY_BY_SEQUENCE)              \
+    X(FOLD, gdn_rule_shape, GDN_PLAN_CHECKED | GDN_QK_L2NORM | GDN_VERIFY_BY_SEQUENCE)                    \
+    X(FLAG_CLEAR, gdn_flag_shape, GDN_PLAN_CHECKED | GDN_VERIFY_BY_SEQUENCE)                              \
+    X(NORM, gdn_norm_shape, GDN_PLAN_CHECKED)                                                             \
+    X(STATE_COPY, gdn_state_shape, GDN_PLAN_CHECKED)                                                      \
+    X(STATE_ZERO, gdn_state_shape, GDN_PLAN_CHECKED)                                                      \
+    X(W4A4_QUANT, gdn_w4a4_shape, GDN_PLAN_CHECKED)                                                       \
+    X(W4A4_GEMV, gdn_w4a4_shape, GDN_PLAN_CHECKED)                                                        \
     X(DECODE_STEP, gdn_step_shape, GDN_PLAN_CHECKED)
 static const char *const names[GDN_OP_COUNT_] = {
 #define NAME_(NAME, number, text) [number] = (text),

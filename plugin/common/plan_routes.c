@@ -91,10 +91,14 @@ uint32_t gdn__w4a4_pick(uint32_t m, uint32_t n, uint32_t k) {
 
 uint32_t gdn__rule_pick(const gdn_rule_shape *s, uint32_t rows) {
     if (s->k_dim != s->v_dim || (s->k_dim != 64 && s->k_dim != 128)) return GDN__RULE_DIMS;
-    if (s->state_type != GDN_F32) return GDN__RULE_STATE_TYPE;
+    const bool bf16 = gdn__bf16_state(s) && (s->base.op == GDN_OP_DECODE || s->base.op == GDN_OP_VERIFY);
+    if (bf16 && !(s->base.flags & GDN_BF16_STATE)) return GDN__RULE_BF16_FLAG;
+    if (bf16 && s->k_dim != 128) return GDN__RULE_BF16_DIMS;
+    if (!bf16 && s->state_type != GDN_F32) return GDN__RULE_STATE_TYPE;
     if (s->base.op == GDN_OP_VERIFY || s->base.op == GDN_OP_FOLD) {
         if (rows == 0) return GDN__RULE_ROWS_ZERO;
         if (rows > GDN_MAX_ROWS) return GDN__RULE_ROWS_MANY;
+        if (bf16 && rows > 4) return GDN__RULE_BF16_ROWS;
     }
     return GDN__RULE_TAKEN;
 }

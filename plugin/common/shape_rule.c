@@ -32,6 +32,11 @@ static gdn_status check_state(gdn_rule_shape *s, const char *op, gdn_text *err) 
     if (s->state_addr != GDN_STATE_POOL && s->state_stride != one)
         return gdn__fail(err, GDN_E_ARG, "%s: state_stride is only for GDN_STATE_POOL", op);
     if (s->slab_entries == 0) s->slab_entries = GDN_SLAB_ENTRIES;
+    if (s->base.flags & GDN_BF16_STATE && !gdn__bf16_state(s))
+        return gdn__fail(err, GDN_E_ARG, "%s: GDN_BF16_STATE is set, but state_type is not GDN_BF16", op);
+    if (gdn__bf16_state(s) && s->state_stride % 4)
+        return gdn__fail(err, GDN_E_ARG, "%s: state_stride is %llu, not a multiple of 4 (bf16 state)", op,
+                         (unsigned long long)s->state_stride);
     const bool by_sequence = gdn__by_sequence(&s->base);
     const uint32_t entries = by_sequence ? s->stash_seqs : s->max_batch;
     if (s->state_addr == GDN_STATE_TABLE && (s->base.op == GDN_OP_VERIFY || s->base.op == GDN_OP_FOLD) && s->slab_entries < entries)
@@ -58,6 +63,8 @@ static gdn_status check_rows(gdn_rule_shape *s, const char *op, gdn_text *err) {
 /* The flag's own demands; what verify_woa lacks, a guard says. */
 static gdn_status check_by_sequence(const gdn_rule_shape *s, const char *op, gdn_text *err) {
     if (!gdn__by_sequence(&s->base) || s->base.op == GDN_OP_VERIFY_WOA) return GDN_OK;
+    if (s->base.flags & GDN_BF16_STATE)
+        return gdn__fail(err, GDN_E_ARG, "%s: GDN_BF16_STATE and GDN_VERIFY_BY_SEQUENCE do not go together", op);
     if (s->stash_seqs < s->max_batch)
         return gdn__fail(err, GDN_E_ARG, "%s: stash_seqs is %u, below max_batch, %u: GDN_VERIFY_BY_SEQUENCE numbers the sequences", op,
                          s->stash_seqs, s->max_batch);

@@ -66,7 +66,7 @@ gdn_status cpu_bind_rule(const gdn_plan *p, gdn__call *c, gdn_cpu_rule *r, gdn_t
     const gdn_rule_shape *s = &p->shape.rule;
     const rule_order *o = order_of(s->base.op);
     const bool f32 = s->base.act_type == GDN_F32, table = s->state_addr == GDN_STATE_TABLE;
-    const uint32_t act = f32 ? 4 : 2, st_align = table ? 8 : 4, cu_align = s->offsets == GDN_OFFSETS_I64 ? 8 : 4;
+    const uint32_t act = f32 ? 4 : 2, st_align = table || gdn__bf16_state(s) ? 8 : 4, cu_align = s->offsets == GDN_OFFSETS_I64 ? 8 : 4;
     *r = (gdn_cpu_rule) {
         .q = at(c, o->q, act),
         .k = at(c, o->k, act),
@@ -110,6 +110,7 @@ gdn_status cpu_bind_rule(const gdn_plan *p, gdn__call *c, gdn_cpu_rule *r, gdn_t
         .tiled = s->head_map == GDN_HEADS_TILED,
         .v_major = s->state_layout == GDN_STATE_V_MAJOR,
         .l2norm = (s->base.flags & GDN_QK_L2NORM) != 0,
+        .bf16_state = gdn__bf16_state(s),
     };
     gdn_status st = gdn__call_bound(c, err);
     if (st) return st;

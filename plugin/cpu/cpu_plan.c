@@ -33,6 +33,15 @@ const char *cpu_entry(uint32_t op, uint32_t isa) {
     return op < GDN_OP_COUNT_ && isa < GDN_CPU_ISAS ? names[op][isa] : NULL;
 }
 
+/* The entries on bf16 states. */
+static const char *entry_bf16(uint32_t op, uint32_t isa) {
+    static const char *const decode[GDN_CPU_ISAS] = { "gdn_cpu_decode_bf16_state_base", "gdn_cpu_decode_bf16_state_avx2",
+                                                      "gdn_cpu_decode_bf16_state_avx512" };
+    static const char *const verify[GDN_CPU_ISAS] = { "gdn_cpu_verify_bf16_state_base", "gdn_cpu_verify_bf16_state_avx2",
+                                                      "gdn_cpu_verify_bf16_state_avx512" };
+    return op == GDN_OP_DECODE ? decode[isa] : verify[isa];
+}
+
 /* Nothing runs: the guard is the answer. */
 static void refuse(cpu_decision *d, uint32_t guard, const char *text) {
     d->status = GDN_REFUSED;
@@ -52,7 +61,7 @@ static void fall_back(cpu_decision *d, uint32_t guard, const char *text, const c
     d->route.lever_source = source;
 }
 
-static void decide_rule(const gdn__levers *lv, const gdn_rule_shape *s, const uint32_t *u32, cpu_decision *d) {
+static void decide_rule(const gdn__levers *lv, uint32_t isa, const gdn_rule_shape *s, const uint32_t *u32, cpu_decision *d) {
     const uint32_t op = s->base.op, row_index = op == GDN_OP_FOLD ? (uint32_t)GDN_FOLD_U_K_ROWS : (uint32_t)GDN_VERIFY_U_ROWS;
     const bool has_rows = op == GDN_OP_VERIFY || op == GDN_OP_VERIFY_WOA || op == GDN_OP_FOLD;
     const uint32_t rows = !has_rows ? 0 : u32 ? u32[row_index] : s->max_rows;
@@ -69,6 +78,7 @@ static void decide_rule(const gdn__levers *lv, const gdn_rule_shape *s, const ui
         refuse(d, GDN__G_RULE + g, gdn__rule_guard_text(g));
         return;
     }
+    if (gdn__bf16_state(s)) d->route.entry = entry_bf16(op, isa);
     const bool tc = lv->prefill_tc && !lv->no_prefill_tc;
     if (op == GDN_OP_PREFILL && tc) {
         const uint32_t t = gdn__tc_pick(tc, false, s->k_dim, s->v_dim, GDN_CHUNK, s->qk_stride);
@@ -90,7 +100,7 @@ void cpu_decide(const gdn__levers *lv, uint32_t isa, const gdn__shape *shape, co
     case GDN_OP_DECODE:
     case GDN_OP_VERIFY:
     case GDN_OP_VERIFY_WOA:
-    case GDN_OP_FOLD: decide_rule(lv, &shape->rule, u32, d); break;
+    case GDN_OP_FOLD: decide_rule(lv, isa, &shape->rule, u32, d); break;
     case GDN_OP_BA_GATES:
         if (lv->ba_hopper) {
             const gdn_ba_shape *s = &shape->ba;

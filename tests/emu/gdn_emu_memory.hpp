@@ -51,6 +51,21 @@ GDN_DEVICE void gdn_st16_stream(void *p, uint4 v, EMU_AT) {
 GDN_DEVICE void gdn_st8_stream(void *p, uint2 v, EMU_AT) {
     emu::put(p, v, at);
 }
+GDN_DEVICE uint2 gdn_ld8_stream(const void *p, EMU_AT) {
+    return emu::aligned<uint2>(p, at);
+}
+GDN_DEVICE uint32_t gdn_ld4_stream(const void *p, EMU_AT) {
+    return emu::aligned<uint32_t>(p, at);
+}
+GDN_DEVICE void gdn_st4_stream(void *p, uint32_t v, EMU_AT) {
+    emu::put(p, v, at);
+}
+GDN_DEVICE gdn_bf16 gdn_ld2_stream(const gdn_bf16 *p, EMU_AT) {
+    return emu::aligned<gdn_bf16>(p, at);
+}
+GDN_DEVICE void gdn_st2_stream(gdn_bf16 *p, gdn_bf16 v, EMU_AT) {
+    emu::put(p, v, at);
+}
 template <class T> GDN_DEVICE T *gdn_opaque(T *p) {
     return p;
 }

@@ -1,5 +1,5 @@
 /* test_gpu_step.c - decode, verify, write-on-accept and fold of the hopper and gb10 plugins on the mocked backend: entry, grid, and every
- * argument in its place, for the forms by sequence. */
+ * argument in its place, for the forms by sequence and on bf16 states. */
 #include "gpu_mock_shapes.h"
 #include "mock_backend.h"
 // clang-format off
@@ -155,12 +155,35 @@ static void clear_by_sequence(void **state) {
     down(&b);
 }
 
+static void bf16_states(void **state) {
+    (void)state;
+    bench b;
+    up(&b, "hopper");
+    const uint32_t five[] = { 5 }, two_five[] = { 2, 5 };
+    gdn_rule_shape s = rule(GDN_OP_DECODE, GDN_BF16_STATE, GDN_STATE_POOL);
+    s.state_type = GDN_BF16;
+    const uint32_t in_place = 1u << GDN_DECODE_P_STATE_OUT | 1u << GDN_DECODE_P_OUT_SLOTS;
+    run(&b, &s.base, GDN_DECODE_N_PTR, in_place, five, 1, 24, "gated_delta_rule_decode_bf16_state_ext", 96, 5, 128);
+    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000, 0x7000, 5, 16,     48,     128,   128,
+                                        2048,   6144,   96,     0,      0,      0,      0xb000, 0, 0x9000, 0x9000, STATE, 0x1000 },
+               "888888844444444488848888");
+    s = rule(GDN_OP_VERIFY, GDN_BF16_STATE, GDN_STATE_POOL);
+    s.state_type = GDN_BF16, s.max_rows = 4;
+    const uint32_t none = 1u << GDN_VERIFY_P_CU_ROWS | 1u << GDN_VERIFY_P_STATE_OUT | 1u << GDN_VERIFY_P_OUT_SLOTS |
+                          1u << GDN_VERIFY_P_SEQ_IDS | 1u << GDN_VERIFY_P_RECORD;
+    run(&b, &s.base, GDN_VERIFY_N_PTR, none, two_five, 2, 29, "gated_delta_rule_wyn_bf16_state_ext", 48, 5, 128);
+    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000, 0x7000, 0x8000, 40, 2,
+                                        5,      16,     48,     128,    128,    2048,   6144,   96,     0,  0,
+                                        0,      0xd000, 0,      0xb000, 0xb000, STATE,  0x1000, 0,      3 },
+               "88888888444444444448884888884");
+    down(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(verify_by_sequence),
-        cmocka_unit_test(write_on_accept_by_sequence),
-        cmocka_unit_test(fold_by_sequence),
-        cmocka_unit_test(clear_by_sequence),
+        cmocka_unit_test(verify_by_sequence), cmocka_unit_test(write_on_accept_by_sequence),
+        cmocka_unit_test(fold_by_sequence),   cmocka_unit_test(clear_by_sequence),
+        cmocka_unit_test(bf16_states),
     };
     return cmocka_run_group_tests_name("gpu_step", tests, NULL, NULL) != 0;
 }

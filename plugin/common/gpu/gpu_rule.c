@@ -78,7 +78,7 @@ static uint64_t given(const gdn__call *c, int32_t index) {
 
 gdn_status gpu_rule_check(const gdn_plan *p, gdn__call *c, const gpu_rule_order *o, bool has_rows, uint64_t workspace, gdn_text *err) {
     const gdn_rule_shape *s = &p->shape.rule;
-    const uint32_t state = s->state_addr == GDN_STATE_TABLE ? 8 : 4, cu = s->offsets == GDN_OFFSETS_I64 ? 8 : 4;
+    const uint32_t state = s->state_addr == GDN_STATE_TABLE || gdn__bf16_state(s) ? 8 : 4, cu = s->offsets == GDN_OFFSETS_I64 ? 8 : 4;
     gdn_status st;
     if ((st = gdn__call_required(c, has_rows, err)) || (st = gdn__call_unused(&p->shape, c, err)) ||
         (st = gdn__call_by_sequence(&p->shape, c, err)) ||

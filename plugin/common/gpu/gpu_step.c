@@ -23,6 +23,7 @@ static uint32_t decode_parts(const gpu_facts *f, const gdn_rule_shape *s, uint32
 }
 /* By sequence: the one that keeps the state after the last row as well. */
 static uint32_t verify_entry(const gdn_rule_shape *s, uint32_t rows) {
+    if (gdn__bf16_state(s)) return GPU_E_WYN16;
     if (gdn__by_sequence(&s->base)) return GPU_E_WYN;
     return rows == 2 ? GPU_E_WY2 : rows == 3 ? GPU_E_WY3 : rows == 4 ? GPU_E_WY4 : GPU_E_WYN;
 }
@@ -65,12 +66,11 @@ void gpu_decide_step(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t
             return;
         }
         const uint32_t fold = gdn__by_sequence(&s->base) ? (uint32_t)GPU_E_FOLD_SEQ : (uint32_t)GPU_E_FOLD;
-        const uint32_t parts = op == GDN_OP_DECODE ? decode_parts(f, s, batch) : 1;
-        const uint32_t entry = parts > 1             ? (uint32_t)GPU_E_DECODE_SPLIT
-                               : op == GDN_OP_DECODE ? (uint32_t)GPU_E_DECODE
-                               : op == GDN_OP_VERIFY ? verify_entry(s, rows)
-                                                     : fold;
-        gpu_take(d, entry, parts * s->nv, batch, parts > 1 ? 2048 / parts : STEP_BLOCK, 0);
+        const bool bf16 = gdn__bf16_state(s);
+        const uint32_t parts = op != GDN_OP_DECODE ? 1 : bf16 ? 2 : decode_parts(f, s, batch);
+        const uint32_t decode = bf16 ? (uint32_t)GPU_E_DECODE16 : parts > 1 ? (uint32_t)GPU_E_DECODE_SPLIT : (uint32_t)GPU_E_DECODE;
+        const uint32_t entry = op == GDN_OP_DECODE ? decode : op == GDN_OP_VERIFY ? verify_entry(s, rows) : fold;
+        gpu_take(d, entry, parts * s->nv, batch, decode == GPU_E_DECODE_SPLIT ? 2048 / parts : STEP_BLOCK, 0);
     }
     if (d->status == GDN_OK && (batch > GRID_Y || s->nv > (1u << 28))) gpu_refuse(d, "more than 65535 sequences in a launch");
 }
@@ -82,6 +82,10 @@ gdn_status gpu_bind_step(gdn_plan *p, gdn_text *err) {
     const uint32_t op = s->base.op;
     const uint32_t *const list = op == GDN_OP_DECODE ? decode : op == GDN_OP_VERIFY ? verify : op == GDN_OP_FOLD ? fold : woa;
     const uint32_t n = op == GDN_OP_DECODE ? 2 : op == GDN_OP_VERIFY ? 4 : 1;
+    if (s->base.flags & GDN_BF16_STATE) {
+        const uint32_t entry = op == GDN_OP_DECODE ? (uint32_t)GPU_E_DECODE16 : (uint32_t)GPU_E_WYN16;
+        return gpu_has(p->present, entry) ? gpu_bind_rule(p, entry, gpu_step_form(s), 0, err) : GDN_OK;
+    }
     if (s->state_type != GDN_F32 || (op == GDN_OP_VERIFY_WOA && !p->ctx->levers.woa)) return GDN_OK; /* the decision says why */
     if (gdn__by_sequence(&s->base) && op != GDN_OP_VERIFY) {
         const uint32_t entry = op == GDN_OP_FOLD ? (uint32_t)GPU_E_FOLD_SEQ : (uint32_t)GPU_E_WOA_SEQ;
@@ -213,7 +217,7 @@ static void verify_args(const step_call *k, uint32_t entry, gpu_args *a) {
     const uint64_t ptrs[] = { at(k, k->o->state), k->io.query,       k->io.key,          at(k, k->o->value),
                               at(k, k->o->gate),  at(k, k->o->beta), at(k, k->o->output) };
     gpu_arg_list(a, ptrs, 7, NULL, 0);
-    if (entry == GPU_E_WYN) {
+    if (entry == GPU_E_WYN || entry == GPU_E_WYN16) {
         const uint32_t rows[] = { s->slab_entries, k->rows };
         gpu_arg_list(a, &hi, 1, rows, 2);
     } else {
@@ -226,6 +230,7 @@ static void verify_args(const step_call *k, uint32_t entry, gpu_args *a) {
     ext_args(k, a);
     gpu_arg_u64(a, k->io.cu);
     gpu_arg_u32(a, s->hi_capacity);
+    if (entry == GPU_E_WYN16) return;
     gpu_arg_u64(a, k->c->ptr[GDN_VERIFY_P_SEQ_IDS]);
     gpu_arg_u64(a, k->c->ptr[GDN_VERIFY_P_RECORD]);
 }

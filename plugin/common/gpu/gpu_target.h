@@ -30,6 +30,7 @@ enum { GPU_RULE_VK = 1, GPU_RULE_TILED = 2, GPU_RULE_LOG = 4, GPU_STEP_L2NORM = 
     X(WY3, "gated_delta_rule_wy3.cu", 0, STEP)                      \
     X(WY4, "gated_delta_rule_wy4.cu", 0, STEP)                      \
     X(WYN, "gated_delta_rule_wyn.cu", 0, STEP)                      \
+    X(BF16_STATE, "gated_delta_rule_bf16_state.cu", 0, STEP)        \
     X(WY4_WOA, "gated_delta_rule_wy4_woa.cu", 0, STEP)              \
     X(CHUNK_TC, "gated_delta_rule_chunk_tc.cu", "sm_90a", RULE)     \
     X(FLA_HOPPER, "gated_delta_rule_fla_hopper.cu", "sm_90a", RULE) \
@@ -80,6 +81,8 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
     X(WOA_SEQ, WY4_WOA, VERIFY_WOA, "gated_delta_rule_wy4_woa_seq")                 \
     X(FOLD_SEQ, WY4_WOA, FOLD, "gated_delta_rule_wy4_fold_seq")                     \
     X(FLAG_CLEAR_SEQ, WY4_WOA, FLAG_CLEAR, "gated_delta_rule_wy4_flag_clear_seq")   \
+    X(DECODE16, BF16_STATE, DECODE, "gated_delta_rule_decode_bf16_state")           \
+    X(WYN16, BF16_STATE, VERIFY, "gated_delta_rule_wyn_bf16_state")                 \
     X(W4A4_QUANT, W4A4_QUANT, W4A4_QUANT, "w4a4_quant_rows")                        \
     X(W4A4_QUANT_EXT, W4A4_QUANT, W4A4_QUANT, "w4a4_quant_rows_ext")                \
     X(W4A4_MX8, W4A4_MX, W4A4_GEMV, "w4a4_gemv_mx8")                                \
@@ -127,7 +130,7 @@ extern const gpu_target gdn__gpu_target;
     ((1u << GPU_M_SSM_PREPROCESS) | (1u << GPU_M_CAUSAL_CONV1D) | (1u << GPU_M_GATED_RMSNORM) | (1u << GPU_M_GDN_STATE) |                  \
      (1u << GPU_M_CHECK) | (1u << GPU_M_PREPARE) | (1u << GPU_M_FLA) | (1u << GPU_M_RECURRENT) | (1u << GPU_M_DECODE) | (1u << GPU_M_WY) | \
      (1u << GPU_M_WY3) | (1u << GPU_M_WY4) | (1u << GPU_M_WYN) | (1u << GPU_M_WY4_WOA) | (1u << GPU_M_W4A4_QUANT) |                        \
-     (1u << GPU_M_W4A4_MX) | (1u << GPU_M_W4A4_MX_PS) | (1u << GPU_M_DECODE_STEP))
+     (1u << GPU_M_W4A4_MX) | (1u << GPU_M_W4A4_MX_PS) | (1u << GPU_M_DECODE_STEP) | (1u << GPU_M_BF16_STATE))
 #define GPU_HOPPER_MODULES                                                                                           \
     (GPU_GB10_MODULES | (1u << GPU_M_SSM_BA_GATES_HOPPER) | (1u << GPU_M_SSM_BA_GATES_TC) | (1u << GPU_M_CHUNK_TC) | \
      (1u << GPU_M_FLA_HOPPER) | (1u << GPU_M_W4A4_F16) | (1u << GPU_M_W4A4_F16_WIDE) | (1u << GPU_M_FAST))

@@ -11,7 +11,11 @@
 #define gdn_split_smem             EMU_OF_FORM(gdn_split_smem)
 #define gdn_split_state            EMU_OF_FORM(gdn_split_state)
 #define gdn_shared_smem            EMU_OF_FORM(gdn_shared_smem)
+#define gdn_state16                EMU_OF_FORM(gdn_state16)
+#define gdn_split16_smem           EMU_OF_FORM(gdn_split16_smem)
+#define gdn_split16_state          EMU_OF_FORM(gdn_split16_state)
 
+#include "gated_delta_rule_bf16_state.cu"
 #include "gated_delta_rule_decode.cu"
 #include "gated_delta_rule_wy.cu"
 #include "gated_delta_rule_wy3.cu"
@@ -22,6 +26,8 @@
 static const emu_driver::kernel step[] = {
     EMU_STEPS("gated_delta_rule_decode.cu", gated_delta_rule_decode),
     EMU_STEPS("gated_delta_rule_decode.cu", gated_delta_rule_decode_split),
+    EMU_STEPS("gated_delta_rule_bf16_state.cu", gated_delta_rule_decode_bf16_state),
+    EMU_STEPS("gated_delta_rule_bf16_state.cu", gated_delta_rule_wyn_bf16_state),
     EMU_STEPS("gated_delta_rule_wy.cu", gated_delta_rule_wy2),
     EMU_STEPS("gated_delta_rule_wy3.cu", gated_delta_rule_wy3),
     EMU_STEPS("gated_delta_rule_wy4.cu", gated_delta_rule_wy4),
