@@ -34,6 +34,7 @@ static void run_all(gt *t) {
     gt_test_prefill(t);
     gt_test_step(t);
     gt_test_decode_step(t);
+    gt_test_sequence(t);
     gt_test_w4a4(t);
     gt_test_refusals(t);
     gt_test_checked(t);

@@ -157,6 +157,7 @@ void gt_test_state(gt *t);
 void gt_test_prefill(gt *t);
 void gt_test_step(gt *t);
 void gt_test_decode_step(gt *t);
+void gt_test_sequence(gt *t);
 void gt_test_w4a4(gt *t);
 void gt_test_w4a4_model(gt *t);
 void gt_test_capture(gt *t);
