@@ -1,5 +1,6 @@
 /* bench_gpu_rule.c - rows of the rule: prefill by each of its routes, decode, verify with every state kept, write-on-accept, fold, and
- * the last two together. Packed bf16 rows [Q | K | V], q and k of about unit norm, f32 K-major states in a pool, heads of 128/128.
+ * the last two together; decode and verify on bf16 states, too. Packed bf16 rows [Q | K | V], q and k of about unit norm, K-major states
+ * in a pool, f32 where nothing else is said, heads of 128/128.
  *
  * Bytes: the rows in and out, gates; states in and out, of verify those kept, of write-on-accept the state once and the stash; fold reads
  * that. FLOP of prefill: 10*K*V a token and value head, the square chunk form. */
@@ -184,8 +185,8 @@ typedef struct step {
     rows r;
 } step;
 
-static bool step_of(gpu_bench *b, step *s, uint32_t batch, uint32_t rows_each) {
-    *s = (step) { .batch = batch, .state = 4ull * b->nv * D * D * batch };
+static bool step_of(gpu_bench *b, step *s, uint32_t batch, uint32_t rows_each, bool bf16) {
+    *s = (step) { .batch = batch, .state = (bf16 ? 2ull : 4ull) * b->nv * D * D * batch };
     s->sets = gpu_bench_sets(b, s->state);
     s->h = gpu_bench_take(b, s->sets * s->state, true);
     s->slots = slots_of(b, batch);
@@ -204,11 +205,17 @@ static json_t *step_keys(const gpu_bench *b, uint32_t batch, uint32_t rows_each)
     return json_pack("{s:i, s:i, s:i, s:i}", "batch", (int)batch, "nk", (int)b->nk, "nv", (int)b->nv, "rows", (int)rows_each);
 }
 
-static bool decode_one(gpu_bench *b, uint32_t batch) {
-    const gdn_rule_shape shape = shape_of(b, GDN_OP_DECODE, batch, batch);
+static gdn_rule_shape step_shape(const gpu_bench *b, uint32_t op, uint32_t batch, bool bf16) {
+    gdn_rule_shape s = shape_of(b, op, batch, batch);
+    if (bf16) s.state_type = GDN_BF16, s.base.flags |= GDN_BF16_STATE;
+    return s;
+}
+
+static bool decode_one(gpu_bench *b, uint32_t batch, bool bf16) {
+    const gdn_rule_shape shape = step_shape(b, GDN_OP_DECODE, batch, bf16);
     step s;
     double us;
-    if (!step_of(b, &s, batch, 1)) return false;
+    if (!step_of(b, &s, batch, 1, bf16)) return false;
     gpu_bench_row row = { .op = "decode",
                           .shape = &shape.base,
                           .n_ptr = GDN_DECODE_N_PTR,
@@ -223,11 +230,11 @@ static bool decode_one(gpu_bench *b, uint32_t batch) {
     return ok;
 }
 
-static bool verify_one(gpu_bench *b, uint32_t batch) {
-    const gdn_rule_shape shape = shape_of(b, GDN_OP_VERIFY, batch, batch);
+static bool verify_one(gpu_bench *b, uint32_t batch, bool bf16) {
+    const gdn_rule_shape shape = step_shape(b, GDN_OP_VERIFY, batch, bf16);
     step s;
     double us;
-    if (!step_of(b, &s, batch, ROWS)) return false;
+    if (!step_of(b, &s, batch, ROWS, bf16)) return false;
     gpu_bench_row row = { .op = "verify",
                           .shape = &shape.base,
                           .n_ptr = GDN_VERIFY_N_PTR,
@@ -251,7 +258,7 @@ static bool fold_one(gpu_bench *b, uint32_t batch) {
     uint32_t all[MAX_BATCH];
     step s;
     double us;
-    if (!step_of(b, &s, batch, ROWS)) return false;
+    if (!step_of(b, &s, batch, ROWS, false)) return false;
     for (uint32_t i = 0; i < batch; i++) all[i] = ROWS;
     const uint64_t stash = gpu_bench_take(b, s.sets * stash_bytes, false), flag = gpu_bench_take(b, 4, false),
                    na = gpu_bench_take(b, 4ull * batch, false);
@@ -300,12 +307,18 @@ static bool each_batch(gpu_bench *b, const char *what, bool (*one)(gpu_bench *, 
     return true;
 }
 
+static bool decodes(gpu_bench *b, uint32_t batch) {
+    return decode_one(b, batch, false) && decode_one(b, batch, true);
+}
 bool gpu_bench_decode(gpu_bench *b) {
-    return each_batch(b, "decode", decode_one);
+    return each_batch(b, "decode", decodes);
 }
 
+static bool verifies(gpu_bench *b, uint32_t batch) {
+    return verify_one(b, batch, false) && verify_one(b, batch, true);
+}
 bool gpu_bench_verify(gpu_bench *b) {
-    return each_batch(b, "verify", verify_one);
+    return each_batch(b, "verify", verifies);
 }
 
 /* Write-on-accept is a lever. */
