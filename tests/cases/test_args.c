@@ -280,13 +280,13 @@ static void B126_nothing_to_do_with_NULL_pointers(void **state) {
         uint32_t u32[4] = { 0 };
         memcpy(u32, r->u32, r->n_u32 * 4);
         u32[batch_first ? 0 : last] = 0;
-        gdn_counter before[64], after[64];
+        gdn_counter before[160], after[160];
         uint32_t nb = 0, na = 0;
-        assert_int_equal(gdn_counters(target(), before, 64, &nb), GDN_OK);
+        assert_int_equal(gdn_counters(target(), before, 160, &nb), GDN_OK);
         target_log_clear();
         const gdn_status st = launch(p, r->n_ptr, null, r->n_u32, u32);
         if (st != GDN_OK) fail_msg("%s: %s; log: %s", r->name, gdn_status_name(st), target_log_text());
-        assert_int_equal(gdn_counters(target(), after, 64, &na), GDN_OK);
+        assert_int_equal(gdn_counters(target(), after, 160, &na), GDN_OK);
         for (uint32_t k = 0; k < na && k < nb; k++) assert_int_equal(before[k].count, after[k].count);
         gdn_plan_free(p);
     }

@@ -44,7 +44,7 @@ static void B185_off_is_off_for_the_verify_that_runs_instead(void **state) {
     assert_memory_equal(rc_state(&c, true, 0), rc_hi(&c, 0, 1), c.state_elems * 4);
     assert_memory_equal(rc_state(&c, true, 1), last.p, last.bytes);
     guard_free(&last);
-    gdn_counter n[64];
+    gdn_counter n[160];
     uint32_t count = 0;
     assert_int_equal(gdn_counters(target(), n, N_OF(n), &count), GDN_OK);
     assert_true(count <= N_OF(n));
