@@ -117,6 +117,32 @@ void self_prefill(self_test *s) {
     free_case(&c);
 }
 
+/* The same on a bf16 state: what is stored is rounded once, 1.65e-3 of it. */
+static void decode_bf16_state(self_test *s) {
+    rule_case c;
+    const char *entry;
+    gdn_status st = GDN_E_NOMEM;
+    if (make_case(s, &c, 1, true)) {
+        gdn_rule_shape shape = shape_of(s, GDN_OP_DECODE);
+        const uint64_t state = self_put(s, c.h0, STATE, GDN_BF16);
+        const uint64_t ptr[GDN_DECODE_N_PTR] = { state, c.d_q, c.d_k, c.d_v, c.d_gate, c.d_beta, c.d_out };
+        const uint32_t u32[GDN_DECODE_N_U32] = { 1 };
+        const float *const begin = state ? self_get(s, state, STATE, GDN_BF16) : NULL;
+        shape.state_type = GDN_BF16;
+        shape.base.flags = GDN_BF16_STATE;
+        for (uint64_t i = 0; begin && i < STATE; i++) c.state[i] = (double)begin[i];
+        if (begin) ref_rule(1, NK, NV, D, c.q, c.k, c.v, c.gate, c.beta, true, c.state, c.out);
+        if (begin) st = self_go(s, &shape.base, ptr, GDN_DECODE_N_PTR, u32, GDN_DECODE_N_U32, &entry);
+        const float *const out = st ? NULL : self_get(s, c.d_out, (uint64_t)NV * D, s->act),
+                           *end = st ? NULL : self_get(s, state, STATE, GDN_BF16);
+        if (!st && (!out || !end)) st = GDN_E_NOMEM;
+        if (!st) self_report(s, GDN_OP_DECODE, "output", entry, ref_error((uint64_t)NV * D, out, c.out), out_bound(s));
+        if (!st) self_report(s, GDN_OP_DECODE, "bf16 state", entry, ref_error(STATE, end, c.state), 2.2e-3);
+    }
+    if (st) self_failed(s, GDN_OP_DECODE, st);
+    free_case(&c);
+}
+
 void self_decode(self_test *s) {
     rule_case c;
     const char *entry;
@@ -132,6 +158,7 @@ void self_decode(self_test *s) {
     else
         report_case(s, GDN_OP_DECODE, &c, entry, false);
     free_case(&c);
+    decode_bf16_state(s);
 }
 
 /* Write-on-accept of the same rows: output bytes equal, and folding all four rows gives verify's state. */
