@@ -112,3 +112,15 @@ template <int PLANT> __global__ void self_named(const float *x, float *o) {
         o[t] = s[127 - t];
     }
 }
+
+/* Warp 1 hands 32 values to warp 0 through global memory and a word. 1: the word is never written. 2: warp 0 does not wait. */
+template <int PLANT> __global__ void __launch_bounds__(64) self_word(const float *x, float *o, uint32_t *word) {
+    if (threadIdx.x >= 32) {
+        o[threadIdx.x] = x[threadIdx.x];
+        gdn_sync_warp();
+        if (gdn_lane() == 0 && PLANT != 1) gdn_st_release(word, 1);
+    } else {
+        if (PLANT != 2) gdn_wait_word(word, 1);
+        o[threadIdx.x] = o[32 + threadIdx.x] + 1;
+    }
+}

@@ -181,6 +181,11 @@ static void agreement(emu::bench &b) {
     bytes(warp([&] { self_shuffle<2>(x.p, o.p); }), "outside its mask");
     bytes(warp([&] { self_shuffle<3>(x.p, o.p); }), "lacks the calling lane");
     bytes(block([&] { self_named<1>(x.p, o.p); }), "256 threads expected");
+    auto word = [&](std::function<void()> f) { return kernel_case { 1, 64, 0, {}, f, o.p, 260 }; };
+    right(b, "word", word([&] { self_word<0>(x.p, o.p, reinterpret_cast<uint32_t *>(o.p + 64)); }));
+    bytes(word([&] { self_word<1>(x.p, o.p, reinterpret_cast<uint32_t *>(o.p + 64)); }), "a word that no other thread");
+    fault(b, "word not waited for", word([&] { self_word<2>(x.p, o.p, reinterpret_cast<uint32_t *>(o.p + 64)); }),
+          { BYTES, BYTES, RACE, "" });
     fault(b, "named barrier not waited for", block([&] { self_named<2>(x.p, o.p); }), { BYTES, BYTES, RACE, "" });
 }
 

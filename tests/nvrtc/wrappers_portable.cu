@@ -52,6 +52,8 @@ GDN_KERNEL(256) wrap_memory(const uint4 *x, uint4 *o, uint32_t *c, uint64_t *c64
     gdn_st8(o + 768 + l, gdn_ld8(x + 2048 + l));
     gdn_st16f(o + 1024 + l, gdn_ld16f(x + 2304 + l));
     gdn_st_release(c, gdn_ld_acquire(c + 1));
+    gdn_wait_word(c + 1, 7);
+    gdn_add_release(c + 7, 1);
     gdn_fence_gpu();
     gdn_fence_block();
     c[8 + l] = gdn_atomic_add(c + 2, 1u) + gdn_atomic_max(c + 3, l) + gdn_atomic_or(c + 4, l) + gdn_atomic_exch(c + 5, l) +
