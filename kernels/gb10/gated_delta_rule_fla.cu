@@ -11,12 +11,21 @@
  * static beside it gated_delta_rule_chunk_fwd_o                  grid (num_chunks, nv, batch)  block 512  smem 98816
  *   gated_delta_rule_chunk_fwd_o_mma8             the same                                              fwd_o's bytes
  *
+ * A build has wu, _pipe and _mma8; with GDN_OTHER_SPINES it has what only a lever asks for: _vfused, _vtile and fwd_o's plain form.
+ *
  * gate rows hold nv values gb_stride apart, beta is a pointer of its own with the same stride. cu_chunks is not read. Each entry has
  * an `_ext` form with gdn_rule_ext's fields appended (kernels/common/gdn_rule.cuh); grid.x then counts the chunks of this launch. */
 #include "gdn_device.cuh"
 #include "gdn_fwd_o.cuh"
 #include "gdn_recompute_wu.cuh"
 #include "gdn_spine_tile.cuh"
+
+#if defined(GDN_EMU) || !defined(GDN_OTHER_SPINES)
+#define GDN_USUAL_ENTRIES
+#endif
+#if defined(GDN_EMU) || defined(GDN_OTHER_SPINES)
+#define GDN_OTHER_ENTRIES
+#endif
 
 /* ---- W, U, gc ---- */
 #define WU_                                                                                                                                \
@@ -29,6 +38,7 @@
     }
 #define UNUSED_WU_ (void)batch, (void)kd, (void)vd, (void)cu_chunks
 
+#ifdef GDN_USUAL_ENTRIES
 GDN_KERNEL(GDN_WU_BLOCK, 2) gated_delta_rule_recompute_wu(WU_) {
     UNUSED_WU_;
     gdn_recompute_wu(WU_VALUES_, gdn_rule_ext {});
@@ -37,6 +47,7 @@ GDN_KERNEL(GDN_WU_BLOCK, 2) gated_delta_rule_recompute_wu_ext(WU_, GDN_PREFILL_E
     UNUSED_WU_;
     gdn_recompute_wu(WU_VALUES_, GDN_PREFILL_EXT);
 }
+#endif
 
 /* ---- the state spines ---- */
 #define SPINE_                                                                                                                       \
@@ -76,9 +87,13 @@ template <uint32_t SPLIT, uint32_t BUFFERS, uint32_t TOKENS> GDN_DEVICE void spi
         UNUSED_SPINE_;                                                                                     \
         spine<split, buffers, tokens>(SPINE_VALUES_, GDN_PREFILL_EXT);                                     \
     }
+#ifdef GDN_OTHER_ENTRIES
 SPINE_ENTRIES_(vfused, 2, 1, 1)
 SPINE_ENTRIES_(vtile, 4, 1, 1)
+#endif
+#ifdef GDN_USUAL_ENTRIES
 SPINE_ENTRIES_(pipe, 2, 2, 4)
+#endif
 
 /* ---- the output ---- */
 #define FWD_O_                                                                                                                       \
@@ -99,5 +114,9 @@ SPINE_ENTRIES_(pipe, 2, 2, 4)
         UNUSED_SPINE_;                                                    \
         gdn_chunk_fwd_o<fast>(FWD_O_VALUES_, GDN_PREFILL_EXT);            \
     }
+#ifdef GDN_OTHER_ENTRIES
 FWD_O_ENTRIES_(gated_delta_rule_chunk_fwd_o, false)
+#endif
+#ifdef GDN_USUAL_ENTRIES
 FWD_O_ENTRIES_(gated_delta_rule_chunk_fwd_o_mma8, true)
+#endif

@@ -277,21 +277,26 @@ template <int LIMBS> GDN_DEVICE void run(const operands &o, const gdn_rule_ext &
         h_state, W, U, key, gc, S_out, uc_out, seq_len, num_chunks, nk, nv, qk_stride, h_state_is_table != 0, cu_seqlens, is_varlen != 0 \
     }
 
-GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse(SPINE_ARGS) {
-    SPINE_OPERANDS;
-    gdn_spine_tc::run<1>(o, gdn_rule_ext {});
-}
+/* A build has one of the two: _tcfuse is no lever's, and is built with GDN_OTHER_SPINES. */
+#if defined(GDN_EMU) || !defined(GDN_OTHER_SPINES)
 GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse_x2(SPINE_ARGS) {
     SPINE_OPERANDS;
     gdn_spine_tc::run<2>(o, gdn_rule_ext {});
-}
-GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse_ext(SPINE_ARGS, GDN_PREFILL_EXT_ARGS) {
-    SPINE_OPERANDS;
-    gdn_spine_tc::run<1>(o, GDN_PREFILL_EXT);
 }
 GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse_x2_ext(SPINE_ARGS, GDN_PREFILL_EXT_ARGS) {
     SPINE_OPERANDS;
     gdn_spine_tc::run<2>(o, GDN_PREFILL_EXT);
 }
+#endif
+#if defined(GDN_EMU) || defined(GDN_OTHER_SPINES)
+GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse(SPINE_ARGS) {
+    SPINE_OPERANDS;
+    gdn_spine_tc::run<1>(o, gdn_rule_ext {});
+}
+GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse_ext(SPINE_ARGS, GDN_PREFILL_EXT_ARGS) {
+    SPINE_OPERANDS;
+    gdn_spine_tc::run<1>(o, GDN_PREFILL_EXT);
+}
+#endif
 #undef SPINE_OPERANDS
 #undef SPINE_ARGS

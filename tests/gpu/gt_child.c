@@ -79,7 +79,8 @@ static void choose_cores(void) {
     if (want <= 0 || sched_getaffinity(0, sizeof all, &all) != 0) return;
     CPU_ZERO(&some);
     CPU_ZERO(&taken);
-    for (unsigned i = 0; i < CPU_SETSIZE && n < want; i++) {
+    for (unsigned k = 0; k < CPU_SETSIZE && n < want; k++) { /* even numbers first: a virtual machine may not tell its siblings */
+        const unsigned i = 2 * k % CPU_SETSIZE + (2 * k >= CPU_SETSIZE);
         if (!CPU_ISSET(i, &all) || CPU_ISSET(first_of_core(i), &taken)) continue;
         CPU_SET(first_of_core(i), &taken);
         CPU_SET(i, &some);

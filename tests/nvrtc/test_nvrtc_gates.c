@@ -141,10 +141,18 @@ static void gate_one(const gdn_compile_job *job, const char *form) {
     failures += gate_module(&nvrtc, job, form, rows, n_rows, stdout, why, sizeof why);
     fflush(stdout);
 }
-/* Forms that only the gates build: "+-DX" adds X to the module's options. */
-static void gate_added_forms(const gdn_compile_job *job) {
+/* Forms that only the gates build: "F +-DX" is form F with X added to the module's options. What is added to this base; else NULL. */
+static const char *added_to(const char *form, const char *base) {
+    const size_t n = strlen(base);
+    if (strncmp(form, base, n) != 0) return NULL;
+    form += n;
+    if (n && *form == ' ') form++;
+    return *form == '+' ? form + 1 : NULL;
+}
+static void gate_added_forms(const gdn_compile_job *job, const char *base) {
     for (uint32_t r = 0; r < n_rows; r++) {
-        bool done = rows[r].form[0] != '+' || strcmp(rows[r].module, job->name) != 0 || !strstr(rows[r].archs, job->arch);
+        const char *added = added_to(rows[r].form, base);
+        bool done = !added || strcmp(rows[r].module, job->name) != 0 || !strstr(rows[r].archs, job->arch);
         for (uint32_t k = 0; k < r && !done; k++)
             done = !strcmp(rows[k].form, rows[r].form) && !strcmp(rows[k].module, job->name) && strstr(rows[k].archs, job->arch);
         if (done) continue;
@@ -152,7 +160,7 @@ static void gate_added_forms(const gdn_compile_job *job) {
         gdn_compile_job j = *job;
         for (j.n_options = 0; j.n_options < job->n_options && j.n_options < 15; j.n_options++)
             options[j.n_options] = job->options[j.n_options];
-        options[j.n_options++] = rows[r].form + 1;
+        options[j.n_options++] = added;
         j.options = options;
         gate_one(&j, rows[r].form);
     }
@@ -177,6 +185,7 @@ static bool has_rows(const char *module, const char *form) {
         if (!strcmp(rows[r].module, module) && !strcmp(rows[r].form, form)) return true;
     return false;
 }
+#define OTHERS "-DGDN_OTHER_SPINES"
 /* How many of the rule modules' variants a form has. One or two of the three differ from none and all by index arithmetic only. */
 static int rule_variants(const char *form) {
     return !!strstr(form, "-DGDN_STATE_VK") + !!strstr(form, "-DGDN_HEADS_TILED") + !!strstr(form, "-DGDN_GATE_LOG");
@@ -200,10 +209,11 @@ static void gate_target(const char *target, const char *arch, int argc, char **a
             skipped++;
             continue;
         }
-        gate_one(&job, !variants                   ? form
-                       : has_rows(job.name, "all") ? "all"
-                                                   : ""); /* all variants at once: rows of their own, or those of none */
-        if (!form[0]) gate_added_forms(&job);
+        const char *base = strstr(form, OTHERS) ? OTHERS : "";
+        gate_one(&job, !variants                             ? form
+                       : !*base && has_rows(job.name, "all") ? "all"
+                                                             : base); /* all variants at once: rows of their own, or those of none */
+        if (!strcmp(form, base)) gate_added_forms(&job, base);
     }
 }
 

@@ -451,6 +451,33 @@ static void missing_pointers(void **state) {
     down(&b);
 }
 
+/* Kernels that only a lever asks for are compiled by the first plan that has it, not when the target opens. */
+static uint32_t others_loaded(const bench *b) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->m.modules; i++) n += strcmp(b->m.module[i].option, "-DGDN_OTHER_SPINES") == 0;
+    return n;
+}
+static void other_spines_are_compiled_on_demand(void **state) {
+    (void)state;
+    static const char *const off[] = { "gdn_prefill_tc", "false", NULL },
+                             *const vfused[] = { "gdn_prefill_tc", "false", "gdn_pipe", "0", NULL },
+                             *const vtile[] = { "gdn_prefill_tc", "false", "gdn_pipe", "0", "gdn_vtile", "1", NULL };
+    const struct {
+        const char *const *levers;
+        uint32_t others;
+    } rows[] = { { off, 0 }, { vfused, 1 }, { vtile, 1 } };
+    for (uint32_t i = 0; i < 3; i++) {
+        bench b;
+        const gdn_rule_shape s = shape_of();
+        up(&b, "hopper", rows[i].levers);
+        assert_int_equal(others_loaded(&b), 0);
+        assert_int_equal(make(&b, &s), GDN_OK);
+        assert_int_equal(make(&b, &s), GDN_OK);
+        assert_int_equal(others_loaded(&b), rows[i].others);
+        down(&b);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(three_launches),
@@ -462,6 +489,7 @@ int main(void) {
         cmocka_unit_test(B24_shared_memory_of_a_block),
         cmocka_unit_test(fast_launches),
         cmocka_unit_test(fast_guards_and_lines),
+        cmocka_unit_test(other_spines_are_compiled_on_demand),
     };
     return cmocka_run_group_tests_name("prefill on the mocked backend", tests, NULL, NULL);
 }

@@ -26,6 +26,7 @@ static const struct {
 #define TILED_ "-DGDN_HEADS_TILED"
 #define LOG_   "-DGDN_GATE_LOG"
 #define NORM_  "-DGDN_QK_L2NORM"
+#define OTHER_ "-DGDN_OTHER_SPINES"
 enum { N_FIXED = 2, MAX_OPTIONS = N_FIXED + 4 };
 static const char *const rule_options[GPU_FORMS][MAX_OPTIONS] = {
     { FIXED_ },
@@ -45,6 +46,10 @@ static const char *const rule_options[GPU_FORMS][MAX_OPTIONS] = {
     { FIXED_, TILED_, LOG_, NORM_ },
     { FIXED_, VK_, TILED_, LOG_, NORM_ },
 };
+static const char *const other_options[8][MAX_OPTIONS] = {
+    { FIXED_, OTHER_ },       { FIXED_, VK_, OTHER_ },       { FIXED_, TILED_, OTHER_ },       { FIXED_, VK_, TILED_, OTHER_ },
+    { FIXED_, LOG_, OTHER_ }, { FIXED_, VK_, LOG_, OTHER_ }, { FIXED_, TILED_, LOG_, OTHER_ }, { FIXED_, VK_, TILED_, LOG_, OTHER_ },
+};
 static const char *const column_options[4][MAX_OPTIONS] = {
     { FIXED_, "-DGDN_BA_TC_COLUMNS=32" },
     { FIXED_, "-DGDN_BA_TC_COLUMNS=64" },
@@ -53,11 +58,12 @@ static const char *const column_options[4][MAX_OPTIONS] = {
 };
 
 static uint32_t forms_of(uint32_t module) {
-    static const uint32_t n[] = { [GPU_PLAIN] = 1, [GPU_RULE] = 8, [GPU_STEP] = GPU_FORMS, [GPU_COLUMNS] = 4 };
+    static const uint32_t n[] = { [GPU_PLAIN] = 1, [GPU_RULE] = 8, [GPU_OTHERS] = 8, [GPU_STEP] = GPU_FORMS, [GPU_COLUMNS] = 4 };
     return n[modules[module].forms];
 }
+/* What levers and flags must ask for is left to the plan that does. */
 static bool in_advance(uint32_t module) {
-    return modules[module].forms != GPU_COLUMNS;
+    return modules[module].forms != GPU_COLUMNS && modules[module].forms != GPU_OTHERS && module != GPU_M_BF16_STATE;
 }
 
 const char *gpu_entry_name(uint32_t entry) {
@@ -92,7 +98,10 @@ static gdn_status job_of(uint32_t module, uint32_t form, const char *arch, gdn_c
     for (uint32_t i = 0; i < gdn__embedded_sources; i++)
         if (strcmp(gdn__embedded_sources_names[i], modules[module].file) == 0) source = gdn__embedded_sources_texts[i];
     if (!source) return GDN_E_INTERNAL;
-    const char *const *options = modules[module].forms == GPU_COLUMNS ? column_options[form] : rule_options[form];
+    const uint32_t forms = modules[module].forms;
+    const char *const *options = forms == GPU_COLUMNS  ? column_options[form]
+                                 : forms == GPU_OTHERS ? other_options[form]
+                                                       : rule_options[form];
     *out = (gdn_compile_job) { .struct_size = (uint32_t)sizeof *out,
                                .n_headers = gdn__embedded_headers,
                                .name = modules[module].file,

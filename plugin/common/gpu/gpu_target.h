@@ -13,8 +13,9 @@ extern const char *const gdn__embedded_sources_names[], *const gdn__embedded_sou
  *   PLAIN    one
  *   RULE     one for each combination of GPU_RULE_*; form 0, without any, is loaded with the plain ones
  *   STEP     the same with GPU_STEP_L2NORM
+ *   OTHERS   as RULE, with -DGDN_OTHER_SPINES: the entries of a file that only a lever asks for; none is loaded in advance
  *   COLUMNS  -DGDN_BA_TC_COLUMNS=32 (form 0), 64, 96, 128; none is loaded in advance */
-enum { GPU_PLAIN, GPU_RULE, GPU_STEP, GPU_COLUMNS, GPU_FORMS = 16 };
+enum { GPU_PLAIN, GPU_RULE, GPU_OTHERS, GPU_STEP, GPU_COLUMNS, GPU_FORMS = 16 };
 enum { GPU_RULE_VK = 1, GPU_RULE_TILED = 2, GPU_RULE_LOG = 4, GPU_STEP_L2NORM = 8 };
 #define GPU_MODULE_MAP(X)                                           \
     X(SSM_PREPROCESS, "ssm_preprocess.cu", 0, PLAIN)                \
@@ -24,6 +25,7 @@ enum { GPU_RULE_VK = 1, GPU_RULE_TILED = 2, GPU_RULE_LOG = 4, GPU_STEP_L2NORM = 
     X(CHECK, "gdn_check.cu", 0, PLAIN)                              \
     X(PREPARE, "gdn_rule_prepare.cu", 0, PLAIN)                     \
     X(FLA, "gated_delta_rule_fla.cu", 0, RULE)                      \
+    X(FLA_OTHERS, "gated_delta_rule_fla.cu", 0, OTHERS)             \
     X(RECURRENT, "gated_delta_rule_recurrent.cu", 0, RULE)          \
     X(DECODE, "gated_delta_rule_decode.cu", 0, STEP)                \
     X(WY, "gated_delta_rule_wy.cu", 0, STEP)                        \
@@ -33,6 +35,7 @@ enum { GPU_RULE_VK = 1, GPU_RULE_TILED = 2, GPU_RULE_LOG = 4, GPU_STEP_L2NORM = 
     X(BF16_STATE, "gated_delta_rule_bf16_state.cu", 0, STEP)        \
     X(WY4_WOA, "gated_delta_rule_wy4_woa.cu", 0, STEP)              \
     X(CHUNK_TC, "gated_delta_rule_chunk_tc.cu", "sm_90a", RULE)     \
+    X(TC_OTHERS, "gated_delta_rule_chunk_tc.cu", "sm_90a", OTHERS)  \
     X(FLA_HOPPER, "gated_delta_rule_fla_hopper.cu", "sm_90a", RULE) \
     X(W4A4_QUANT, "w4a4_quant.cu", 0, PLAIN)                        \
     X(W4A4_MX, "w4a4_gemv_mx.cu", "sm_121f", PLAIN)                 \
@@ -63,10 +66,10 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
     X(TABLES, PREPARE, PREFILL, "gdn_rule_tables")                                  \
     X(L2NORM, PREPARE, PREFILL, "gdn_rule_l2norm")                                  \
     X(WU, FLA, PREFILL, "gated_delta_rule_recompute_wu")                            \
-    X(VFUSED, FLA, PREFILL, "gated_delta_rule_chunk_delta_h_vfused")                \
-    X(VTILE, FLA, PREFILL, "gated_delta_rule_chunk_delta_h_vtile")                  \
+    X(VFUSED, FLA_OTHERS, PREFILL, "gated_delta_rule_chunk_delta_h_vfused")         \
+    X(VTILE, FLA_OTHERS, PREFILL, "gated_delta_rule_chunk_delta_h_vtile")           \
     X(PIPE, FLA, PREFILL, "gated_delta_rule_chunk_delta_h_pipe")                    \
-    X(FWD_O, FLA, PREFILL, "gated_delta_rule_chunk_fwd_o")                          \
+    X(FWD_O, FLA_OTHERS, PREFILL, "gated_delta_rule_chunk_fwd_o")                   \
     X(FWD_O_MMA8, FLA, PREFILL, "gated_delta_rule_chunk_fwd_o_mma8")                \
     X(RECURRENT, RECURRENT, PREFILL, "gated_delta_rule_recurrent_prefill")          \
     X(DECODE, DECODE, DECODE, "gated_delta_rule_decode")                            \
@@ -102,7 +105,7 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
     X(W4A4_F16_64_X5, W4A4_F16_WIDE, W4A4_GEMV, "w4a4_gemv_f16_64_x5")              \
     X(W4A4_F16_32_K2, W4A4_F16_WIDE, W4A4_GEMV, "w4a4_gemv_f16_32_k2")              \
     X(W4A4_F16_64_K2, W4A4_F16_WIDE, W4A4_GEMV, "w4a4_gemv_f16_64_k2")              \
-    X(TCFUSE, CHUNK_TC, PREFILL, "gated_delta_rule_chunk_delta_h_tcfuse")           \
+    X(TCFUSE, TC_OTHERS, PREFILL, "gated_delta_rule_chunk_delta_h_tcfuse")          \
     X(TCFUSE_X2, CHUNK_TC, PREFILL, "gated_delta_rule_chunk_delta_h_tcfuse_x2")     \
     X(WU_HOPPER, FLA_HOPPER, PREFILL, "gated_delta_rule_recompute_wu_hopper")       \
     X(FWD_O_HOPPER, FLA_HOPPER, PREFILL, "gated_delta_rule_chunk_fwd_o_hopper")     \
@@ -126,13 +129,13 @@ typedef struct gpu_target {
 extern const gpu_target gdn__gpu_target;
 
 /* gb10's modules; hopper inherits all of them. */
-#define GPU_GB10_MODULES                                                                                                                   \
-    ((1u << GPU_M_SSM_PREPROCESS) | (1u << GPU_M_CAUSAL_CONV1D) | (1u << GPU_M_GATED_RMSNORM) | (1u << GPU_M_GDN_STATE) |                  \
-     (1u << GPU_M_CHECK) | (1u << GPU_M_PREPARE) | (1u << GPU_M_FLA) | (1u << GPU_M_RECURRENT) | (1u << GPU_M_DECODE) | (1u << GPU_M_WY) | \
-     (1u << GPU_M_WY3) | (1u << GPU_M_WY4) | (1u << GPU_M_WYN) | (1u << GPU_M_WY4_WOA) | (1u << GPU_M_W4A4_QUANT) |                        \
-     (1u << GPU_M_W4A4_MX) | (1u << GPU_M_W4A4_MX_PS) | (1u << GPU_M_DECODE_STEP) | (1u << GPU_M_BF16_STATE))
+#define GPU_GB10_MODULES                                                                                                           \
+    ((1u << GPU_M_SSM_PREPROCESS) | (1u << GPU_M_CAUSAL_CONV1D) | (1u << GPU_M_GATED_RMSNORM) | (1u << GPU_M_GDN_STATE) |          \
+     (1u << GPU_M_CHECK) | (1u << GPU_M_PREPARE) | (1u << GPU_M_FLA) | (1u << GPU_M_FLA_OTHERS) | (1u << GPU_M_RECURRENT) |        \
+     (1u << GPU_M_DECODE) | (1u << GPU_M_WY) | (1u << GPU_M_WY3) | (1u << GPU_M_WY4) | (1u << GPU_M_WYN) | (1u << GPU_M_WY4_WOA) | \
+     (1u << GPU_M_W4A4_QUANT) | (1u << GPU_M_W4A4_MX) | (1u << GPU_M_W4A4_MX_PS) | (1u << GPU_M_DECODE_STEP) | (1u << GPU_M_BF16_STATE))
 #define GPU_HOPPER_MODULES                                                                                           \
     (GPU_GB10_MODULES | (1u << GPU_M_SSM_BA_GATES_HOPPER) | (1u << GPU_M_SSM_BA_GATES_TC) | (1u << GPU_M_CHUNK_TC) | \
-     (1u << GPU_M_FLA_HOPPER) | (1u << GPU_M_W4A4_F16) | (1u << GPU_M_W4A4_F16_WIDE) | (1u << GPU_M_FAST))
+     (1u << GPU_M_TC_OTHERS) | (1u << GPU_M_FLA_HOPPER) | (1u << GPU_M_W4A4_F16) | (1u << GPU_M_W4A4_F16_WIDE) | (1u << GPU_M_FAST))
 
 #endif
