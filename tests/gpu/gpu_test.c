@@ -58,7 +58,7 @@ static bool open_all(gt *t, gpu_clock *clock, char folder[64]) {
         if (!gpu_clock_open(clock, 0)) gt_fail(t, "%s", clock->why);
         if (clock->ctx) t->clock = clock;
     }
-    t->dev = gt_open(t, t->target, "ssm_ba_gates_hopper", "false", "ssm_ba_gates_tc", "false", NULL);
+    t->dev = gt_open(t, t->target, "ssm_ba_gates_hopper", "false", "ssm_ba_gates_tc", "false", "gdn_prefill_fast", "false", NULL);
     json_decref(t->figures);
     t->figures = NULL;
     if (!t->cpu || !t->dev || t->bad) {

@@ -17,11 +17,12 @@ enum { GT_MAX_KEPT = 256, GT_BAND = 1024 };
 
 typedef struct gt {
     const char *target, *self; /* self: this program, to be run again */
-    gdn *dev, *cpu;            /* dev: both levers of the b/a projection off */
+    gdn *dev, *cpu;            /* dev: both levers of the b/a projection and the fast prefill off */
     gpu_clock *clock;          /* NULL: there is no device                   */
     uint32_t device_steps;     /* of B99 */
     bool brief;                /* few and small shapes, for the sanitizer    */
     const char *only;          /* --only                                      */
+    const char *prefix;        /* of the next results' names; NULL: none      */
     const char *cubins;        /* folder filled by gdn_compile_ahead; NULL: none could be made */
     char cubin_reason[256];
     char cache[64]; /* filled by the cold start; removed by gt_test_cache */

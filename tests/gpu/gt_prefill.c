@@ -342,7 +342,8 @@ static void far_rows(gt *t) {
     gt_end(t);
 }
 
-void gt_test_prefill(gt *t) {
+/* On the routes of t->dev. */
+static void on_route(gt *t) {
     static const uint32_t tails[] = { 1, 63, 64, 65, 103, 200 }, len[] = { 3, 0, 70, 17, 130, 5 }, zero[] = { 0, 0 };
     static const int32_t slots[] = { 4, 0, -1, 6, 2, 7 }, out[] = { 1, 3, 5, -1, 8, 7 };
     static const uint8_t fresh[] = { 0, 1, 1, 0, 0, 1 };
@@ -399,6 +400,34 @@ void gt_test_prefill(gt *t) {
         &(gt_rule) { .nk = 2, .nv = 4, .batch = 6, .len = (const uint32_t[]) { 300, 0, 770, 17, 530, 64 }, .fresh = fresh, .slots = slots },
         "packed");
     cuts(t, t->brief ? 200 : 1193);
+}
+
+/* The fast prefill: the same tests, lengths around its tiles, many runs. */
+static void fast_route(gt *t) {
+    static const uint32_t T[] = { 2,  8,  15, 16,  17,  31,  32,  33,  47,  48,  49,  62,  66,  79,  80,  81,
+                                  95, 96, 97, 112, 127, 128, 129, 144, 160, 190, 191, 192, 193, 199, 257, 300 };
+    gdn *const lent = t->dev;
+    char name[32];
+    if (strcmp(t->target, "hopper") != 0 || getenv("GPU_TEST_NO_FAST")) return;
+    t->dev = gt_open(t, t->target, "gdn_prefill_fast", "true", NULL);
+    t->prefix = "fast_";
+    if (t->dev) {
+        on_route(t);
+        for (uint32_t i = 0; i < GT_N(T) && !t->brief; i++) {
+            (void)snprintf(name, sizeof name, "T%u", T[i]);
+            pair(t, name, &(gt_rule) { .nk = 1, .nv = 1 + i % 4, .rows = T[i], .pad = 8 });
+        }
+        if (!t->brief) again(t, 1000);
+        if (!t->brief) far_rows(t);
+        gdn_close(t->dev);
+    }
+    t->prefix = NULL;
+    t->dev = lent;
+}
+
+void gt_test_prefill(gt *t) {
+    on_route(t);
+    fast_route(t);
     if (t->brief) return;
     for (uint32_t i = 0; i < 3; i++) {
         static const uint32_t T[] = { 300, 1624, 8200 };

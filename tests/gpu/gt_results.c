@@ -19,8 +19,9 @@ static bool wanted(const char *only, const char *name) {
 
 bool gt_begin(gt *t, const char *fmt, ...) {
     va_list ap;
+    const int n = snprintf(t->name, sizeof t->name, "%s", t->prefix ? t->prefix : "");
     va_start(ap, fmt);
-    (void)vsnprintf(t->name, sizeof t->name, fmt, ap);
+    (void)vsnprintf(t->name + n, sizeof t->name - (size_t)n, fmt, ap);
     va_end(ap);
     if (!wanted(t->only, t->name)) return false;
     t->figures = json_object();
