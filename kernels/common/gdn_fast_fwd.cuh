@@ -59,6 +59,7 @@ struct fwd_place {
     uint64_t chunk_row, token;
     gdn_state_ptrs h; /* in == NULL: padding */
     bool fresh;
+    uint32_t sequence, begin, len; /* for checkpoints: its first chunk here, its tokens in all */
     unsigned char *smem;
     fwd_bars *bars;
 };
@@ -90,6 +91,9 @@ template <class F> GDN_DEVICE void each_task(const fwd_args &o, const gdn_rule_e
         at.token = seq.token + (uint64_t)seq.begin * CHUNK;
         at.h = gdn_states_of(ext, o.h_state, false, sequence, at.head, p.nv, DIM, DIM);
         at.fresh = gdn_is_fresh(ext, sequence);
+        at.sequence = sequence;
+        at.begin = seq.begin;
+        at.len = seq.len;
         at.smem = smem;
         at.bars = reinterpret_cast<fwd_bars *>(smem + FWD_BARS);
         visit(at);
@@ -292,8 +296,20 @@ template <int N> GDN_DEVICE void scale(float (&s)[N], float by) {
     gdn_pin(s);
 }
 
+/* The state behind chunk c, where one is asked for there. */
+GDN_DEVICE void put_checkpoint(const fwd_place &at, const gdn_rule_ext &ext, float *ckpt, uint32_t nv, uint32_t c, const float (&s0)[32],
+                               const float (&s1)[32]) {
+    const uint32_t tokens = (at.begin + c + 1) * CHUNK;
+    if (tokens > at.len || tokens % ext.ckpt_every) return;
+    float *const to = ckpt + (uint64_t)(tokens / ext.ckpt_every - 1) * nv * (DIM * DIM);
+    each_state(place_lane(at, gdn_warp(), gdn_anew(gdn_lane())), [&](uint32_t i, uint32_t a, uint32_t b) {
+        to[a] = s0[i];
+        to[b] = s1[i];
+    });
+}
+
 /* The tensor cores take products in the order of their issue: S^T Q^T runs while uc becomes an operand. */
-GDN_DEVICE void compute(const fwd_place &at, turns &now) {
+template <bool CKPT> GDN_DEVICE void compute(const fwd_args &o, const gdn_rule_ext &ext, const fwd_place &at, turns &now) {
     const uint32_t lane = gdn_lane();
     const lane_place l = place_lane(at, gdn_warp(), lane);
     float s0[32], s1[32], x0[16], x1[16], bv[32], out[32];
@@ -309,6 +325,10 @@ GDN_DEVICE void compute(const fwd_place &at, turns &now) {
     auto scalars_of = [&](const turns &t) { return reinterpret_cast<const float *>(at.smem + FWD_SCALARS + t.stage * (SCALARS * 4)); };
     auto values_of = [&](const turns &t) { return at.smem + FWD_V + t.two() * PANEL; };
     fwd_bars &bars = *at.bars;
+    float *ckpt = nullptr;
+    if (CKPT)
+        ckpt = ext.ckpt +
+               (gdn_ckpts_before(ext, at.sequence, o.rest.seq_len, o.rest.cu, o.rest.is_varlen) * o.rest.nv + at.head) * (DIM * DIM);
 
     gdn_mbar_wait(bars.full[now.stage], now.stage_parity);
     gdn_wgmma_fence();
@@ -418,6 +438,7 @@ GDN_DEVICE void compute(const fwd_place &at, turns &now) {
         gdn_pin(x1);
         gdn_sync_warp();
         if (lane == 0 && !end) gdn_mbar_arrive(bars.free[now.stage]);
+        if (CKPT) put_checkpoint(at, ext, ckpt, o.rest.nv, c, s0, s1);
         now = next;
     }
     if (lane == 0) {
@@ -493,7 +514,7 @@ GDN_DEVICE uint32_t take_role(const fwd_args &o, unsigned char *smem) {
     return *role;
 }
 /* Registers: 512 in all for a place in the four warpgroups of a worker. */
-GDN_DEVICE void forward(const fwd_args &o, const gdn_rule_ext &ext) {
+template <bool CKPT> GDN_DEVICE void forward(const fwd_args &o, const gdn_rule_ext &ext) {
     GDN_DYN_SMEM_ALIGNED(unsigned char, smem, 1024);
     const uint32_t warp = gdn_warp();
     if (threadIdx.x == 0) init_bars(*reinterpret_cast<fwd_bars *>(smem + FWD_BARS));
@@ -503,7 +524,7 @@ GDN_DEVICE void forward(const fwd_args &o, const gdn_rule_ext &ext) {
         gdn_registers_up<240>();
         turns now;
         each_task(o, ext, smem, worker, [&](const fwd_place &at) {
-            if (has_pass(at)) compute(at, now);
+            if (has_pass(at)) compute<CKPT>(o, ext, at, now);
         });
     } else if (role >= o.helpers) {
         gdn_registers_down<88>();

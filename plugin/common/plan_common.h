@@ -140,7 +140,6 @@ enum { GDN__BA_TC_GUARD_MAP(GDN__GUARD_ENUM) GDN__BA_TC_TAKEN };
     X(GDN__FAST_DIMS, "k_dim or v_dim is not 128")                                    \
     X(GDN__FAST_RATIO, "nv / nk is above 8")                                          \
     X(GDN__FAST_STRIDE, "a stride of query, key or value is not a multiple of 8")     \
-    X(GDN__FAST_CKPT, "checkpoints are asked for")                                    \
     X(GDN__FAST_LONG, "more than 65535 chunks in a launch")                           \
     X(GDN__FAST_BASE, "query, key, value or output is not 16-byte aligned")
 enum { GDN__FAST_GUARD_MAP(GDN__GUARD_ENUM) GDN__FAST_TAKEN };

@@ -119,7 +119,6 @@ uint32_t gdn__fast_pick(bool requested, bool present, const gdn_rule_shape *s) {
     if (s->k_dim != 128 || s->v_dim != 128) return GDN__FAST_DIMS;
     if (s->nv / s->nk > 8) return GDN__FAST_RATIO;
     if ((!copies && s->qk_stride % 8) || s->v_stride % 8) return GDN__FAST_STRIDE;
-    if (s->ckpt_every) return GDN__FAST_CKPT;
     if (s->max_tokens / GDN_CHUNK >= 65535) return GDN__FAST_LONG;
     return GDN__FAST_TAKEN;
 }

@@ -46,12 +46,17 @@ static void run_fast(emu::bench &b, const prefill_case &c, prefill_data &d, fast
                                           all, c.nk, c.nv, c.qk_stride(), c.gb_stride(), cu, c.packed, in, out, c.scale, r.begin, r.end, 0,
                                           (uint32_t)w.words->n);
         });
+    auto fwd = [&](auto entry, auto... more) {
+        entry(r.tables ? nullptr : d.state->p, q, k, v, gate, gate + c.nv, d.out->p, w.k->p, w.q->p, w.t->p, w.p->p, w.scalars->p,
+              w.words->p, n, c.longest(), all, c.nk, c.nv, c.qk_stride(), c.v_stride(), c.gb_stride(), cu, c.packed, in, out, fresh,
+              c.scale, r.begin, r.end, 0, lead, lead < here ? r.helpers : 0, more...);
+    };
     b.run("fwd", { r.blocks }, 512, 183472, swizzled(r.proxy),
-          { c.separate ? *d.state_out : *d.state, *d.out, *w.k, *w.q, *w.t, *w.p, *w.scalars, *w.words }, [&] {
-              gated_delta_rule_fast_fwd(r.tables ? nullptr : d.state->p, q, k, v, gate, gate + c.nv, d.out->p, w.k->p, w.q->p, w.t->p,
-                                        w.p->p, w.scalars->p, w.words->p, n, c.longest(), all, c.nk, c.nv, c.qk_stride(), c.v_stride(),
-                                        c.gb_stride(), cu, c.packed, in, out, fresh, c.scale, r.begin, r.end, 0, lead,
-                                        lead < here ? r.helpers : 0);
+          { c.separate ? *d.state_out : *d.state, *d.out, *d.ckpt, *w.k, *w.q, *w.t, *w.p, *w.scalars, *w.words }, [&] {
+              if (c.ckpt_every)
+                  fwd(gated_delta_rule_fast_fwd_ext, d.ckpt->p, c.ckpt_every);
+              else
+                  fwd(gated_delta_rule_fast_fwd);
           });
 }
 /* Rounding an exact output to bf16 costs 1.65e-3. */
@@ -118,6 +123,22 @@ int main(int argc, char **argv) {
             r.blocks = separate ? 3 : 30;
             r.helpers = separate ? 2 : 1;
             whole(b, p, r);
+        }
+    });
+    c.test("states every 64 and 128 tokens, packed, with padding", [](emu::bench &b) {
+        for (uint32_t every : { 64u, 128u }) {
+            prefill_case p;
+            p.packed = true;
+            p.nv = 2;
+            p.len = { 64, 70, 0, 200, 40 };
+            p.pad = { false, true, false, false, false };
+            p.ckpt_every = every;
+            prefill_data d = make_prefill(b, p);
+            fast_scratch w(b, p, d.chunks);
+            solve_prefill(d, p);
+            run_fast(b, p, d, w, { true });
+            check_fast(b, d);
+            check_written(b, "checkpoints", d.ckpt->p, d.want_ckpt, 5e-4, 0.01);
         }
     });
     c.test("a sequence alone and in two launches: the bytes of the batch", [](emu::bench &b) {

@@ -125,11 +125,9 @@ static void fast_prefill_guards(void **state) {
     s.v_stride = 1152;
     assert_int_equal(gdn__fast_pick(true, true, &s), GDN__FAST_STRIDE);
     s.base.flags = GDN_QK_L2NORM; /* dense copies of query and key */
-    assert_int_equal(gdn__fast_pick(true, true, &s), GDN__FAST_CKPT);
+    assert_int_equal(gdn__fast_pick(true, true, &s), GDN__FAST_LONG);
     s.base.flags = 0;
     s.qk_stride = 136;
-    assert_int_equal(gdn__fast_pick(true, true, &s), GDN__FAST_CKPT);
-    s.ckpt_every = 0;
     assert_int_equal(gdn__fast_pick(true, true, &s), GDN__FAST_LONG);
     s.max_tokens--;
     assert_int_equal(gdn__fast_pick(true, true, &s), GDN__FAST_TAKEN);

@@ -147,9 +147,11 @@ static gdn_status bind_fast(gdn_plan *p, gdn_text *err) {
     gdn_text text = { why, sizeof why, 0 };
     for (uint32_t i = 0; i < sizeof all / sizeof *all; i++) {
         const uint32_t e = all[i];
+        const bool ext = e == GPU_E_FAST_FWD && p->shape.rule.ckpt_every;
+        void **const to = ext ? &p->ext[e] : &p->entry[e];
         if (!gpu_has(p->present, e)) continue;
-        gdn_status st = gpu_form_entry(p->ctx, e, gpu_rule_form(&p->shape.rule), gpu_entry_name(e), &p->entry[e], &text);
-        if (!st) st = gpu_allow_smem(p->ctx, e, p->entry[e], e == GPU_E_FAST_PREPARE ? GPU_FAST_TWO_SMEM : dims_of(e).smem_bytes, &text);
+        gdn_status st = gpu_form_entry(p->ctx, e, gpu_rule_form(&p->shape.rule), ext ? gpu_ext_name(e) : gpu_entry_name(e), to, &text);
+        if (!st) st = gpu_allow_smem(p->ctx, e, *to, e == GPU_E_FAST_PREPARE ? GPU_FAST_TWO_SMEM : dims_of(e).smem_bytes, &text);
         if (st == GDN_E_CAPTURE || st == GDN_E_FORKED) return gdn__fail(err, st, "%s", why);
         if (!st) continue;
         p->present &= ~((uint64_t)1 << e);
@@ -352,8 +354,12 @@ static gdn_status fast(const prefill_call *k, uint32_t begin, uint32_t end, gdn_
     gpu_arg_list(&a, NULL, 0, tail, 3);
     gpu_arg_u32(&a, share.lead);
     gpu_arg_u32(&a, share.helpers);
+    if (s->ckpt_every) {
+        gpu_arg_u64(&a, k->c->ptr[GDN_PREFILL_P_CKPT]);
+        gpu_arg_u32(&a, s->ckpt_every);
+    }
     dims.grid[0] = share.blocks;
-    return gpu_start(k->p, GPU_E_FAST_FWD, false, &dims, k->stream, &a, err);
+    return gpu_start(k->p, GPU_E_FAST_FWD, s->ckpt_every != 0, &dims, k->stream, &a, err);
 }
 
 static gdn_status recurrent(const prefill_call *k, gdn_text *err) {
