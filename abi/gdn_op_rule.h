@@ -91,7 +91,8 @@ typedef struct gdn_rule_shape {
     X(GDN_PREFILL_P_WORKSPACE, "workspace", GDN_OPT) /* explain says how many bytes */
 #define GDN_PREFILL_U32S(X)                  \
     X(GDN_PREFILL_U_BATCH, "batch", GDN_REQ) \
-    X(GDN_PREFILL_U_SEQ_LEN, "seq_len", GDN_REQ) /* uniform: tokens of each; packed: the longest, 0 = not known */
+    X(GDN_PREFILL_U_SEQ_LEN, "seq_len",      \
+      GDN_REQ) /* uniform: tokens of each; packed: the longest or more, 0 = not known; fewer cut it on a GPU, CHECKED says so */
 enum { GDN_PREFILL_PTRS(GDN_ORDER_) GDN_PREFILL_N_PTR };
 enum { GDN_PREFILL_U32S(GDN_ORDER_) GDN_PREFILL_N_U32 };
 
@@ -199,7 +200,8 @@ enum { GDN_VERIFY_WOA_U32S(GDN_ORDER_) GDN_VERIFY_WOA_N_U32 };
  * na = na_tab[b]; na == 0 or padding: nothing. Engaged (*engaged_flag == 1): for t < min(na, 4) S = g_t S + sk_t vn_t, the
  * bytes of verify's states; fresh sequences start from zero. Not engaged: na < k_rows copies hi[na-1] to S, na >= k_rows
  * nothing (verify wrote it). na above k_rows counts as k_rows. With cu_rows a sequence's own number of rows stands for k_rows.
- * The flag is not cleared. */
+ * The flag is not cleared. stash has to be there where the flag can be 1, hi where it can be 0 and rows can be declined: the cpu target
+ * says so when one is missing, a GPU only under GDN_PLAN_CHECKED. */
 #define GDN_FOLD_PTRS(X)                                                                               \
     X(GDN_FOLD_P_STATE, "h_table", GDN_REQ)                                                            \
     X(GDN_FOLD_P_STASH, "stash", GDN_OPT)                                                              \

@@ -7,8 +7,8 @@
  *     S, o = the gated delta rule             one token, state [K][V] f32                       gdn_op_rule.h, decode
  *     out = gated RMS norm(o, z)                                                                gdn_op_norm.h
  *
- * The bytes of conv state, state and out are those of conv_fused, gates, decode and norm one after another on the same target: what
- * those write in the activation type on the way is rounded here too.
+ * The bytes of conv state, state and out (padding rows aside) are those of conv_fused, gates, decode and norm one after another on the
+ * same target: what those write in the activation type on the way is rounded here too.
  *
  * x rows are [Q nk*k_dim][K nk*k_dim][V nv*v_dim], x_stride apart; z rows nv heads of v_dim, z_stride apart, so that z may lie behind x
  * in one projection's row. out is dense, row (b*nv + h)*v_dim. conv weight [channels][width], bias [channels] or NULL. x, z and out must

@@ -36,10 +36,11 @@ enum { GDN_BF16 = 1, GDN_F32 = 2, GDN_F16 = 3 };
 
 /* Plan flags (gdn_shape.flags). */
 enum {
-    GDN_PLAN_CHECKED = 1,       /* validate slots, offsets, accepted counts, sequence numbers and gate ranges before anything is
-                                 * written: a bad value gives GDN_E_CHECKED from this launch and a log line naming it. A GPU's
-                                 * launch then waits for its stream; on a capturing stream it cannot, and what a replay finds
-                                 * comes from the plan's next launch outside a capture.
+    GDN_PLAN_CHECKED = 1,       /* validate slots, offsets, accepted counts, sequence numbers, fold's record and gate ranges before
+                                 * anything is written: a bad value gives GDN_E_CHECKED from this launch and a log line naming it.
+                                 * A GPU's launch then waits for its stream; on a capturing stream it cannot: a replay runs
+                                 * whatever its values are, and what it has found comes from the plan's next launch outside a
+                                 * capture, which does not run.
                                  * Not looked at: beta, fresh, and where the first row of a packed batch lies (cu[0]).
                                  * For debugging: slots are compared pair by pair, batch^2 steps a launch                   */
     GDN_QK_L2NORM = 2,          /* rule operations: normalise q and k rows, x / sqrt(sum x^2 + 1e-6), before they are used   */

@@ -109,7 +109,8 @@ typedef struct gdn_vtable {
      * checked first; an error means that nothing was written, and one log line says what is wrong. */
     gdn_status (*launch)(const gdn_plan *plan, const gdn_launch_args *args);
     /* [any][cap] Mandatory. What launch would do with these counts (n_u32 0: with the maxima); GDN_E_ARG when launch
-     * would refuse them as above a maximum. Pure. */
+     * would refuse them as above a maximum. It knows no pointers: where their alignment keeps a kernel back, launch takes the
+     * next route, counts that guard and logs it. Pure. */
     gdn_status (*explain)(const gdn_plan *plan, uint32_t n_u32, const uint32_t *u32, gdn_route *out);
     /* [any][cap] Optional. The same answer without a device or context; sm_count 0: not known. */
     gdn_status (*route)(const gdn_host *host, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32,

@@ -287,6 +287,10 @@ static int with_engine(const request *r, gdn *g, const uint32_t *prompt, uint64_
     gdn_engine *e = rc == CLI_OK && (!r->w4a4 || before(r, g, &h)) ? load(r, g, r->w4a4) : NULL;
     rc = e && (!r->w4a4 || held_measure(&r->common, e, &h, &h.after)) ? CLI_OK : CLI_NO;
     if (rc == CLI_OK && r->w4a4 && !r->common.json) held_print(e, &h);
+    if (rc == CLI_OK && r->w4a4 && !held_projections(e)) {
+        cli_error(&r->common, "--w4a4: no projection took it, so nothing was written");
+        rc = CLI_NO;
+    }
     if (rc == CLI_OK) rc = write_text(r, g, e, prompt, n_prompt, &h);
     gdn_engine_free(e);
     free(h.tokens);

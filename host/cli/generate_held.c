@@ -51,6 +51,17 @@ static void add_projection(void *user, const char *name, uint32_t n, uint32_t k,
         user, json_pack("{s:s,s:I,s:I,s:b,s:s?}", "name", name, "n", (json_int_t)n, "k", (json_int_t)k, "nvfp4", !why, "why", why));
 }
 
+static void count_projection(void *user, const char *name, uint32_t n, uint32_t k, const char *why) {
+    (void)name, (void)n, (void)k;
+    *(uint32_t *)user += why == NULL;
+}
+
+uint32_t held_projections(const gdn_engine *e) {
+    uint32_t n = 0;
+    gdn_engine_projections(e, count_projection, &n);
+    return n;
+}
+
 /* JSON has no NaN. */
 static json_t *real_or_null(double v) {
     return isfinite(v) ? json_real(v) : json_null();

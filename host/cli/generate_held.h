@@ -19,7 +19,8 @@ typedef struct held {
 int cli_read_tokens(const cli_common *c, const char *path, const char *text, uint32_t **tokens, uint64_t *n);
 /* The perplexity of h's tokens. false: a line was printed. */
 bool held_measure(const cli_common *c, gdn_engine *e, const held *h, double *out);
-void held_print(const gdn_engine *e, const held *h); /* to stderr */
+void held_print(const gdn_engine *e, const held *h);
+uint32_t held_projections(const gdn_engine *e); /* how many became NVFP4 */ /* to stderr */
 json_t *held_document(const gdn_engine *e, const held *h);
 
 #endif

@@ -23,7 +23,11 @@ enum {
     GDN_BAD_ACCEPTED,     /* accepted[a] is value, above bound or negative                          */
     GDN_BAD_KEPT_ROWS,    /* sequence a has value rows to keep, room for bound                      */
     GDN_BAD_ID,           /* seq_ids[a] is value, outside 0 .. bound - 1                            */
-    GDN_BAD_SAME_ID       /* a and b have the same number, value                                    */
+    GDN_BAD_SAME_ID,      /* a and b have the same number, value                                    */
+    GDN_BAD_RECORD,       /* sequence a's word is value, which no verify writes                     */
+    GDN_BAD_NO_STASH,     /* there is none; bound 1: and sequence a was deferred, 0: and the flag is engaged */
+    GDN_BAD_NO_HI,        /* there are none; sequence a accepted value of bound rows                */
+    GDN_BAD_NO_KEPT       /* sequence a, by its record, accepted value kept rows; bound: room for so many, 0: no hi */
 };
 
 /* Device memory, zero before the first launch; the first thread that finds something fills it. */
@@ -34,6 +38,7 @@ typedef struct gdn_check_report {
 
 /* Pairs of sequences that the kernel compares. */
 enum { GDN_CHECK_SAME_SLOT = 1, GDN_CHECK_READ_SLOT = 2 };
+enum { GDN_CHECK_HAS_STASH = 1, GDN_CHECK_HAS_HI = 2 };
 enum { GDN_CHECK_BLOCK = 256, GDN_CHECK_BLOCKS = 128 };
 
 #endif

@@ -67,12 +67,38 @@ GDN_DEVICE void check_gates(gdn_check_report *r, const float *gate, int64_t from
     }
 }
 
+/* What a fold needs for the rows that it is told to apply. Words of the record: abi/gdn_op_rule.h. */
+struct check_fold {
+    const uint32_t *na, *flag, *record;
+    uint32_t k_rows, has, hi_capacity;
+};
+enum : uint32_t { KEPT = 0x100, DEFERRED = 0x200, ROWS = 0xff };
+GDN_DEVICE void check_record(gdn_check_report *r, const check_fold &f, uint32_t b, uint32_t id) {
+    const uint32_t word = f.record[id], rows = word & ROWS, kind = word & ~ROWS, na = f.na[b] < rows ? f.na[b] : rows;
+    if (word == 0) return;
+    if ((kind != KEPT && kind != DEFERRED) || rows > (kind == KEPT ? 16 : 4)) return found(r, GDN_BAD_RECORD, id, 0, word, 0);
+    if (na && kind == DEFERRED && !(f.has & GDN_CHECK_HAS_STASH)) found(r, GDN_BAD_NO_STASH, id, 0, na, 1);
+    const uint32_t room = f.has & GDN_CHECK_HAS_HI ? f.hi_capacity : 0;
+    if (kind == KEPT && na > room) found(r, GDN_BAD_NO_KEPT, id, 0, na, room);
+}
+GDN_DEVICE void check_accepted_rows(gdn_check_report *r, const check_fold &f, uint32_t b, uint32_t rows) {
+    const uint32_t na = f.na[b];
+    if (na == 0) return;
+    if (*f.flag == 1) {
+        if (!(f.has & GDN_CHECK_HAS_STASH)) found(r, GDN_BAD_NO_STASH, b, 0, na, 0);
+    } else if (na < rows && !(f.has & GDN_CHECK_HAS_HI)) {
+        found(r, GDN_BAD_NO_HI, b, 0, na, rows);
+    }
+}
+
 GDN_KERNEL(GDN_CHECK_BLOCK, 1)
 gdn_check_values(gdn_check_report *report, const void *offsets, uint32_t wide, uint32_t batch, uint32_t seq_len, uint64_t max_total,
                  uint64_t max_each, const int32_t *in_slots, const int32_t *out_slots, uint64_t num_in, uint64_t num_out,
                  const uint64_t *in_table, const uint64_t *out_table, uint32_t pairs, const uint8_t *fresh, const float *gate, uint32_t nv,
                  uint32_t gb_stride, uint32_t log_gate, const int32_t *accepted, uint32_t most_accepted, uint32_t most_kept,
-                 const int32_t *ids, uint32_t num_ids) {
+                 const int32_t *ids, uint32_t num_ids, const uint32_t *na, const uint32_t *flag, const uint32_t *record, uint32_t has,
+                 uint32_t hi_capacity) {
+    const check_fold fold { na, flag, record, seq_len, has, hi_capacity };
     const check_lists l { offsets, wide, batch, seq_len, in_slots, out_slots, in_table, out_table };
     for (uint32_t b = blockIdx.x; b < batch; b += gridDim.x) {
         const bool whole = check_offsets(report, l, b, max_total, max_each);
@@ -90,6 +116,9 @@ gdn_check_values(gdn_check_report *report, const void *offsets, uint32_t wide, u
         if (accepted && (accepted[b] < 0 || (uint32_t)accepted[b] > most_accepted))
             found(report, GDN_BAD_ACCEPTED, b, 0, accepted[b], most_accepted);
         if (most_kept && whole && to - from > (int64_t)most_kept) found(report, GDN_BAD_KEPT_ROWS, b, 0, to - from, most_kept);
-        if (ids && (ids[b] < 0 || (uint32_t)ids[b] >= num_ids)) found(report, GDN_BAD_ID, b, 0, ids[b], num_ids);
+        const bool known = !ids || (ids[b] >= 0 && (uint32_t)ids[b] < num_ids);
+        if (!known) found(report, GDN_BAD_ID, b, 0, ids[b], num_ids);
+        if (na && record && known) check_record(report, fold, b, ids ? (uint32_t)ids[b] : b);
+        if (na && !record && flag && whole) check_accepted_rows(report, fold, b, (uint32_t)(to - from));
     }
 }

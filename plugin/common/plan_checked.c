@@ -67,6 +67,17 @@ gdn_status gdn__fail_checked(gdn_text *err, uint32_t op, const gdn_check_report 
         return gdn__fail(err, GDN_E_CHECKED, "%s: seq_ids[%u] is %lld, expected 0 to stash_seqs - 1, %lld", name, r->a, value, bound - 1);
     case GDN_BAD_SAME_ID:
         return gdn__fail(err, GDN_E_CHECKED, "%s: sequences %u and %u have the same seq_ids, %lld", name, r->a, r->b, value);
+    case GDN_BAD_RECORD:
+        return gdn__fail(err, GDN_E_CHECKED, "%s: the record of sequence %u is 0x%llx, which no verify writes", name, r->a, value);
+    case GDN_BAD_NO_STASH:
+        if (!r->bound) return gdn__fail(err, GDN_E_ARG, "%s: pointer 'stash' is NULL, but the flag is engaged", name);
+        return gdn__fail(err, GDN_E_ARG, "%s: pointer 'stash' is NULL, but sequence %u was deferred", name, r->a);
+    case GDN_BAD_NO_HI:
+        return gdn__fail(err, GDN_E_ARG, "%s: pointer 'hi_tables' is NULL, but sequence %u accepted %lld of %lld rows", name, r->a, value,
+                         bound);
+    case GDN_BAD_NO_KEPT:
+        return gdn__fail(err, GDN_E_ARG, "%s: %s, but sequence %u accepted %lld kept rows", name,
+                         bound ? "hi_capacity is below that" : "pointer 'hi_tables' is NULL", r->a, value);
     default: return bad_offset(err, op, r);
     }
 }

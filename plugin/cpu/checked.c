@@ -97,14 +97,11 @@ static gdn_status check_record(const gdn_cpu_rule *c, const char *op, gdn_text *
         const uint32_t kind = word & ~(uint32_t)GDN_RECORD_ROWS, most = kind == GDN_RECORD_DEFERRED ? GDN_WOA_ROWS : GDN_MAX_ROWS;
         if (word == GDN_RECORD_NONE) continue;
         if ((kind != GDN_RECORD_DEFERRED && kind != GDN_RECORD_KEPT) || rows > most)
-            return gdn__fail(err, GDN_E_CHECKED, "%s: the record of sequence %u is 0x%x, which no verify writes", op, id, word);
-        const uint32_t na = c->na[b] < rows ? c->na[b] : rows;
+            return bad(err, GDN_OP_FOLD, GDN_BAD_RECORD, id, 0, word, 0);
+        const uint32_t na = c->na[b] < rows ? c->na[b] : rows, room = c->hi ? c->hi_capacity : 0;
         if (na == 0) continue;
-        if (kind == GDN_RECORD_DEFERRED && !c->stash)
-            return gdn__fail(err, GDN_E_ARG, "%s: pointer 'stash' is NULL, but sequence %u was deferred", op, id);
-        if (kind == GDN_RECORD_KEPT && (!c->hi || na > c->hi_capacity))
-            return gdn__fail(err, GDN_E_ARG, "%s: %s, but sequence %u accepted %u kept rows", op,
-                             c->hi ? "hi_capacity is below that" : "pointer 'hi_tables' is NULL", id, na);
+        if (kind == GDN_RECORD_DEFERRED && !c->stash) return bad(err, GDN_OP_FOLD, GDN_BAD_NO_STASH, id, 0, na, 1);
+        if (kind == GDN_RECORD_KEPT && na > room) return bad(err, GDN_OP_FOLD, GDN_BAD_NO_KEPT, id, 0, na, room);
         if (kind == GDN_RECORD_KEPT && !gdn__step_hi(c, b, na - 1))
             return gdn__fail(err, GDN_E_CHECKED, "%s: hi_tables has no state for sequence %u after row %u", op, id, na - 1);
     }
@@ -116,9 +113,7 @@ static gdn_status check_kept(const gdn_cpu_rule *c, const char *op, gdn_text *er
     for (uint32_t b = 0; *c->engaged != 1 && b < c->batch; b++) {
         const uint64_t rows = c->cu ? (uint64_t)(offset_at(c->cu, c->cu64, b + 1) - offset_at(c->cu, c->cu64, b)) : c->seq_len;
         if (c->na[b] == 0 || c->na[b] >= rows || is_padding(c, b)) continue;
-        if (!c->hi)
-            return gdn__fail(err, GDN_E_ARG, "%s: pointer 'hi_tables' is NULL, but sequence %u accepted %u of %llu rows", op, b, c->na[b],
-                             (unsigned long long)rows);
+        if (!c->hi) return bad(err, GDN_OP_FOLD, GDN_BAD_NO_HI, b, 0, c->na[b], (int64_t)rows);
         if (c->addr == GDN_STATE_TABLE && !((const uint64_t *)c->hi)[(uint64_t)(c->na[b] - 1) * c->slab_entries + b])
             return gdn__fail(err, GDN_E_CHECKED, "%s: hi_tables has no state for sequence %u after row %u", op, b, c->na[b] - 1);
     }
@@ -130,7 +125,8 @@ gdn_status cpu_check_rule(const gdn_plan *p, const gdn_cpu_rule *c, gdn_text *er
     const char *op = gdn__op_name(s->base.op);
     const uint32_t number = s->base.op;
     gdn_status st = GDN_OK;
-    if (c->cu && number == GDN_OP_PREFILL) st = check_offsets(err, number, c->cu, c->cu64, c->batch, s->max_tokens, s->max_tokens);
+    const uint32_t longest = c->seq_len ? c->seq_len : s->max_tokens;
+    if (c->cu && number == GDN_OP_PREFILL) st = check_offsets(err, number, c->cu, c->cu64, c->batch, s->max_tokens, longest);
     if (c->cu && number != GDN_OP_PREFILL)
         st = check_offsets(err, number, c->cu, c->cu64, c->batch, (uint64_t)c->batch * c->seq_len, c->seq_len);
     if (!st) st = check_ids(c, s, number, err);

@@ -146,6 +146,61 @@ static void pointers_that_are_not_aligned(void **state) {
     rc_free(&c);
 }
 
+/* A list that is needed and missing is named by the operation; nothing looks into it first. */
+static void missing_lists_of_a_checked_plan(void **state) {
+    (void)state;
+    static const int32_t slots[] = { 2, 0, 1 };
+    const rc_spec s = { .op = GDN_OP_DECODE,
+                        .nk = 1,
+                        .nv = 2,
+                        .dim = 64,
+                        .batch = 3,
+                        .slots = slots,
+                        .num_slots = 3,
+                        .addr = GDN_STATE_POOL,
+                        .flags = GDN_PLAN_CHECKED };
+    rule_case c;
+    rc_make(&c, &s);
+    rc_check(&c);
+    const uint64_t ptr[] = { addr_of(c.pool.p),
+                             addr_of(c.qp),
+                             addr_of(c.kp),
+                             addr_of(c.vp),
+                             addr_of(c.gb.p),
+                             addr_of(rc_beta(&c, 0, 0)),
+                             addr_of(c.o.p),
+                             0,
+                             0,
+                             0,
+                             0,
+                             0 };
+    const uint32_t three = 3;
+    target_log_clear();
+    assert_int_equal(launch(c.plan[GDN_OP_DECODE], N_OF(ptr), ptr, 1, &three), GDN_E_ARG);
+    if (!target_logged("in_tab")) fail_msg("log: %s", target_log_text());
+    rc_free(&c);
+}
+
+/* seq_len of a packed batch is the longest sequence's, or more: a smaller one would cut it. */
+static void packed_batches_with_a_seq_len_below_the_longest(void **state) {
+    (void)state;
+    static const uint32_t len[] = { 30, 90 };
+    for (uint32_t i = 0; i < 2; i++) {
+        rc_spec s = { .op = GDN_OP_PREFILL, .nk = 1, .nv = 2, .dim = i ? 128 : 64, .batch = 2, .len = len, .addr = GDN_STATE_POOL };
+        s.flags = GDN_PLAN_CHECKED;
+        rule_case c;
+        rc_make(&c, &s);
+        rc_check(&c);
+        target_log_clear();
+        c.start[2]--; /* what rc_launch takes for the longest; cu_seqlens keeps its 90 */
+        assert_int_equal(rc_launch(&c), GDN_E_CHECKED);
+        if (!target_logged("sequence 1 has 90 rows, above 89")) fail_msg("log: %s", target_log_text());
+        c.start[2]++;
+        assert_int_equal(rc_launch(&c), GDN_OK);
+        rc_free(&c);
+    }
+}
+
 static void conv_slots_offsets_and_accepted_counts(void **state) {
     (void)state;
     static const uint32_t len[] = { 2, 3 };
@@ -191,9 +246,10 @@ static void conv_slots_offsets_and_accepted_counts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(offsets_that_run_backwards_or_too_far),   cmocka_unit_test(two_sequences_of_one_state),
-        cmocka_unit_test(gates_of_padding_rows_are_not_looked_at), cmocka_unit_test(pointers_that_are_not_aligned),
-        cmocka_unit_test(conv_slots_offsets_and_accepted_counts),
+        cmocka_unit_test(offsets_that_run_backwards_or_too_far),           cmocka_unit_test(two_sequences_of_one_state),
+        cmocka_unit_test(gates_of_padding_rows_are_not_looked_at),         cmocka_unit_test(pointers_that_are_not_aligned),
+        cmocka_unit_test(conv_slots_offsets_and_accepted_counts),          cmocka_unit_test(missing_lists_of_a_checked_plan),
+        cmocka_unit_test(packed_batches_with_a_seq_len_below_the_longest),
     };
     return cmocka_run_group_tests_name("checked", tests, target_setup, target_teardown);
 }

@@ -133,13 +133,13 @@ static void good_values_and_every_argument(void **state) {
     assert_string_not_equal(b.m.last.function->entry, "gdn_check_values");
     assert_ptr_equal(b.m.history[2].stream, (void *)0x77);
     memory.found.kind = GDN_BAD_ID; /* so that the check is the last launch */
-    b.m.params = 24;
+    b.m.params = 29;
     assert_int_equal(launch(&b, ptr), GDN_E_CHECKED);
     const uint64_t in = ptr[GDN_DECODE_P_IN_SLOTS], out = ptr[GDN_DECODE_P_OUT_SLOTS];
     const struct {
         uint64_t value;
         uint32_t bytes;
-    } want[24] = { { ADDRESS, 8 },
+    } want[29] = { { ADDRESS, 8 },
                    { 0, 8 },
                    { 0, 4 },
                    { 5, 4 },
@@ -162,8 +162,13 @@ static void good_values_and_every_argument(void **state) {
                    { 0, 4 },
                    { 0, 4 },
                    { 0, 8 },
+                   { 0, 4 },
+                   { 0, 8 },
+                   { 0, 8 },
+                   { 0, 8 },
+                   { 0, 4 },
                    { 0, 4 } };
-    for (uint32_t i = 0; i < 24; i++) {
+    for (uint32_t i = 0; i < 29; i++) {
         const uint64_t got = want[i].bytes == 8 ? b.m.last.param[i] : (uint32_t)b.m.last.param[i];
         if (got != want[i].value) fail_msg("argument %u is 0x%llx", i, (unsigned long long)got);
     }

@@ -7,15 +7,15 @@
 
 /* Where a launch has what is looked at; pointers are places in its list, NONE where there is no such argument. */
 typedef struct lists {
-    int32_t offsets, in_slots, out_slots, fresh, gate, accepted, ids, in_table, out_table;
+    int32_t offsets, in_slots, out_slots, fresh, gate, accepted, ids, in_table, out_table, na, flag, record;
     uint32_t wide, batch, seq_len;
     uint64_t max_total, max_each, num_in, num_out;
-    uint32_t pairs, nv, gb_stride, log_gate, most_accepted, most_kept, num_ids;
+    uint32_t pairs, nv, gb_stride, log_gate, most_accepted, most_kept, num_ids, has, hi_capacity;
 } lists;
 enum { NONE = -1 };
 
 static lists none(uint32_t batch) {
-    return (lists) { NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, .batch = batch };
+    return (lists) { NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, .batch = batch };
 }
 
 static lists of_conv(const gdn_conv_shape *s, const gdn__call *c) {
@@ -66,6 +66,16 @@ static int32_t ids_of(uint32_t op) {
                                      : NONE;
 }
 
+static void add_fold(const gdn_rule_shape *s, const gdn__call *c, lists *l) {
+    l->na = GDN_FOLD_P_NA;
+    if (gdn__by_sequence(&s->base))
+        l->record = GDN_FOLD_P_FLAG; /* in its place */
+    else
+        l->flag = GDN_FOLD_P_FLAG;
+    l->has = (c->ptr[GDN_FOLD_P_STASH] ? GDN_CHECK_HAS_STASH : 0u) | (c->ptr[GDN_FOLD_P_HI] ? GDN_CHECK_HAS_HI : 0u);
+    l->hi_capacity = s->hi_capacity;
+}
+
 static lists of_rule(const gdn_rule_shape *s, const gdn__call *c) {
     const bool prefill = s->base.op == GDN_OP_PREFILL, decode = s->base.op == GDN_OP_DECODE;
     const gpu_rule_order *o = prefill ? gpu_prefill_order() : gpu_step_order(s->base.op);
@@ -77,13 +87,14 @@ static lists of_rule(const gdn_rule_shape *s, const gdn__call *c) {
     l.fresh = o->fresh;
     l.in_slots = o->in_slots;
     l.out_slots = o->out_slots;
+    if (s->base.op == GDN_OP_FOLD) add_fold(s, c, &l);
     if (gdn__by_sequence(&s->base)) {
         l.ids = ids_of(s->base.op);
         l.num_ids = s->stash_seqs;
     }
     if (!s->offsets) l.offsets = NONE;
     l.wide = s->offsets == GDN_OFFSETS_I64;
-    l.max_each = prefill ? s->max_tokens : l.seq_len;
+    l.max_each = prefill && !l.seq_len ? s->max_tokens : l.seq_len;
     l.max_total = prefill ? s->max_tokens : (uint64_t)l.batch * l.seq_len;
     l.nv = s->nv;
     l.gb_stride = s->gb_stride;
@@ -101,6 +112,16 @@ static lists of_rule(const gdn_rule_shape *s, const gdn__call *c) {
     l.num_in = l.num_out = s->num_slots;
     l.pairs = GDN_CHECK_SAME_SLOT | (own_out ? GDN_CHECK_READ_SLOT : 0);
     return l;
+}
+
+/* false: a list that this launch needs is missing, which the operation's own checks say. */
+static bool complete(const gdn__shape *s, const gdn__call *c, const lists *l) {
+    const bool rule = s->base.op == GDN_OP_PREFILL || s->base.op == GDN_OP_DECODE || s->base.op == GDN_OP_VERIFY ||
+                      s->base.op == GDN_OP_VERIFY_WOA || s->base.op == GDN_OP_FOLD;
+    const int32_t needed[] = { l->offsets, l->na, l->flag, l->record, l->in_table, l->gate, rule ? l->in_slots : NONE };
+    for (uint32_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (needed[i] != NONE && !c->ptr[needed[i]]) return false;
+    return !l->pairs || (l->out_slots != NONE && c->ptr[l->out_slots]);
 }
 
 /* false: the operation has nothing that lies in memory to be looked at. */
@@ -179,6 +200,11 @@ static void pack(const gdn_plan *p, gdn__call *c, const lists *l, gpu_args *a) {
     gpu_arg_u32(a, l->most_kept);
     PTR_(ids, 4);
     gpu_arg_u32(a, l->num_ids);
+    PTR_(na, 4);
+    PTR_(flag, 4);
+    PTR_(record, 4);
+    gpu_arg_u32(a, l->has);
+    gpu_arg_u32(a, l->hi_capacity);
 #undef PTR_
 }
 
@@ -190,7 +216,7 @@ gdn_status gpu_check_values(const gdn_plan *p, gdn__call *c, void *stream, gdn_t
     lists l;
     gdn_status st = b->capturing(b->user, p->ctx->ordinal, stream, &capturing);
     if (st) return gdn__fail(err, st, "%s: the stream cannot be asked whether it is capturing", gdn__op_name(p->op->op));
-    if (!lists_of(&p->shape, c, &l)) return GDN_OK;
+    if (!lists_of(&p->shape, c, &l) || !complete(&p->shape, c, &l)) return GDN_OK;
     if (!capturing && (st = read_report(p, stream, err))) return st;
     pack(p, c, &l, &a);
     if ((st = gdn__call_bound(c, err))) return st;

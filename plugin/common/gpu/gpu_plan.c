@@ -58,6 +58,16 @@ static gdn_status bind(gdn_plan *p, gdn_text *err) {
     }
 }
 
+/* Nothing here for this operation: a module that failed, or one for the target's own device only. */
+static gdn_status absent(const gdn_plan *p, gdn_text *err) {
+    const gdn_ctx *ctx = p->ctx;
+    const char *name = gdn__op_name(p->op->op), *target = gdn__gpu_target.name;
+    if (!ctx->reason[0] && strcmp(ctx->arch, gdn__gpu_target.arch) != 0)
+        return gdn__fail(err, GDN_ABSENT, "%s: target %s has it for %s only, this device is %s", name, target, gdn__gpu_target.arch,
+                         ctx->arch);
+    return gdn__fail(err, GDN_ABSENT, "%s: target %s does not carry it%s%s", name, target, ctx->reason[0] ? ": " : "", ctx->reason);
+}
+
 gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan **out, gdn_text *err) {
     if (!out) return gdn__fail(err, GDN_E_ARG, "plan: out is NULL");
     *out = NULL;
@@ -80,9 +90,7 @@ gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan
     gpu_decide(&facts, &p->shape, NULL, &d);
     if (d.guard < GDN__GUARDS) atomic_fetch_add(&ctx->refused[d.guard], 1);
     if (d.status == GDN_REFUSED) st = gdn__fail(err, d.status, "%s: refused: %s", gdn__op_name(p->op->op), d.route.guard);
-    if (d.status == GDN_ABSENT)
-        st = gdn__fail(err, d.status, "%s: target %s does not carry it%s%s", gdn__op_name(p->op->op), gdn__gpu_target.name,
-                       ctx->reason[0] ? ": " : "", ctx->reason);
+    if (d.status == GDN_ABSENT) st = absent(p, err);
     if (st || (st = gpu_bind_checked(p, err))) goto fail;
     gpu_log_plan(p, &d);
     atomic_fetch_add(&ctx->plans, 1);
