@@ -120,8 +120,8 @@ static void addressing_changes_no_byte(void **state) {
         compare("pool, table", &a, &b, 0);
         b = a;
         b.slot_pad = 36;
-        b.qk_pad = target_is_named("hopper") ? 8 : 1; /* hopper's tensor-core route takes no other: another route, other bytes */
-        b.v_pad = 2;
+        b.qk_pad = target_is_named("hopper") ? 8 : 1; /* hopper's fast and tensor-core routes take no other: another route, other bytes */
+        b.v_pad = target_is_named("hopper") ? 8 : 2;
         b.gb_pad = 1;
         compare("dense, strided", &a, &b, 0);
         b = a;
