@@ -249,7 +249,7 @@ static void pointers_without_a_use(void **state) {
                 uint64_t ptr[20];
                 uint32_t u32[4] = { 0 };
                 fill_pointers(ptr, r);
-                memcpy(u32, r->u32, r->n_u32 * 4);
+                if (r->n_u32) memcpy(u32, r->u32, r->n_u32 * 4);
                 if (slots && r->op == GDN_OP_VERIFY) u32[GDN_VERIFY_U_BATCH] = 1;
                 for (uint32_t n = 0; slots && n < r->n_ptr; n++)
                     if (strcmp(r->ptr_name[n], "in_tab") == 0) ptr[n] = 0;
