@@ -1,6 +1,7 @@
 /* test_shapes.c - head counts, head sizes and lengths that must work: the public models' (nk, nv) and their shards, every
  * length from 0 to 200, tails around the chunk, verify of 1 to 16 rows. */
 #include "rule_case.h"
+#include <stdlib.h>
 
 static const uint32_t heads[][2] = { { 16, 16 }, { 16, 32 }, { 16, 48 }, { 16, 64 }, { 8, 24 }, { 4, 16 }, { 2, 8 }, { 1, 4 },
                                      { 4, 12 },  { 8, 16 },  { 1, 1 },   { 2, 16 },  { 1, 3 },  { 1, 8 },  { 1, 5 } };
@@ -42,7 +43,8 @@ static void decode_and_verify_at_every_head_count(void **state) {
 
 static void every_length_from_0_to_200(void **state) {
     (void)state;
-    for (uint32_t T = 0; T <= 200; T += TEST_LIGHT ? 9 : 1) {
+    const bool all = !TEST_LIGHT || getenv("GDN_TEST_EVERY_LENGTH"); /* minutes on the emulator */
+    for (uint32_t T = 0; T <= 200; T += all ? 1 : 9) {
         const uint32_t len[] = { T };
         rc_spec s = { .op = GDN_OP_PREFILL, .nk = 1, .nv = 2, .dim = T % 2 ? 128 : 64, .addr = GDN_STATE_POOL, .rows = T, .seed = T + 1 };
         rc_run(&s);
