@@ -16,7 +16,8 @@ static const char help[] = "usage: gpu_test [options]\n"
                            "  --evidence FILE writes the evidence file; needs --hash\n"
                            "  --hash TEXT     of the sources, as ./dev gpu-evidence prints it\n"
                            "  --verify FILE   no run: has the file the form, and is every result a pass or an explained skip\n"
-                           "Exit status: 0 every result is pass or skip; 1 one failed; 2 wrong usage; 3 the target does not open.\n";
+                           "Exit status: 0 every result is pass or skip; 1 one failed; 2 wrong usage; 3 the target does not open;\n"
+                           "4 the file has the form, but a result failed.\n";
 
 static json_t *bench(gt *t) {
     const gdn_options defaults = GDN_OPTIONS_INIT;

@@ -53,7 +53,7 @@ void *gt_random(gt *t, uint32_t type, uint64_t n, double lo, double hi);
 gdn *gt_open(gt *t, const char *target, ...) __attribute__((sentinel));
 /* Writes the evidence file. false: a line was printed. */
 bool gt_evidence(const gt *t, const char *file, const char *hash, const json_t *bench);
-/* 0: the file has the form and every result is pass or an explained skip; a line says what is wrong. */
+/* 0: the file has the form and every result is pass or an explained skip; 4: the form, but a result failed; a line says what is wrong. */
 int gt_verify(const char *file);
 
 /* ---- gt_job.c ---- */

@@ -62,9 +62,18 @@ static int result_is_wrong(const char *file, const json_t *r) {
     const char *name = json_string_value(json_object_get(r, "name")), *status = json_string_value(json_object_get(r, "status")),
                *reason = json_string_value(json_object_get(r, "reason"));
     if (!name || !status || !reason || !json_is_object(json_object_get(r, "figures"))) return wrong(file, "a result lacks a field", name);
-    if (!strcmp(status, "pass")) return 0;
-    if (strcmp(status, "skip") != 0) return wrong(file, "a result that is not a pass", name);
-    return reason[0] ? 0 : wrong(file, "a skip without a reason", name);
+    if (strcmp(status, "pass") != 0 && strcmp(status, "fail") != 0 && strcmp(status, "skip") != 0)
+        return wrong(file, "a result of unknown status", name);
+    return !strcmp(status, "pass") || reason[0] ? 0 : wrong(file, "a skip or failure without a reason", name);
+}
+/* Named, one a line; how many. */
+static int failed_results(const char *file, const json_t *results) {
+    size_t i;
+    const json_t *r;
+    int n = 0;
+    json_array_foreach(results, i, r) if (!strcmp(json_string_value(json_object_get(r, "status")), "fail")) n +=
+        wrong(file, "a result that is not a pass", json_string_value(json_object_get(r, "name")));
+    return n;
 }
 
 int gt_verify(const char *file) {
@@ -90,6 +99,7 @@ int gt_verify(const char *file) {
                     !json_is_object(json_object_get(v, "shape")) || !json_is_object(json_object_get(v, "peers"))))
             rc = wrong(file, "a bench row lacks a field", NULL);
     }
+    if (!rc && failed_results(file, json_object_get(doc, "results"))) rc = 4;
     json_decref(doc);
     return rc;
 }
