@@ -117,8 +117,8 @@ static void values(void **state) {
                   { 1, GDN_RECORD_KEPT | 4, 0, "'hi_tables' is NULL, but sequence 1" },
                   { 0, 0, GDN_PLAN_CHECKED, "sequences 0 and 1 have the same seq_ids, 0" } };
     static const int32_t zeros[3] = { 0 }, both[2] = { 0, 1 }, ones[2] = { 1, 1 };
-    guard pool = guard_alloc(2 * 2 * 128 * 128 * sizeof(float)), ids = guard_of(zeros, 8), slots = guard_of(both, 8), na = guard_of(ones, 8),
-          record = guard_of(zeros, 12);
+    guard pool = guard_alloc(2 * 2 * 128 * 128 * sizeof(float)), ids = guard_of(zeros, 8), slots = guard_of(both, 8),
+          na = guard_of(ones, 8), record = guard_of(zeros, 12);
     memset(pool.p, 0, pool.bytes);
     const uint64_t ptr[] = { addr_of(pool.p), 0, addr_of(na.p), 0, addr_of(record.p), addr_of(slots.p), 0, 0, addr_of(ids.p) };
     const uint32_t u32[] = { 4, 2 };

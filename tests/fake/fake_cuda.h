@@ -1,9 +1,9 @@
 /* fake_cuda.h - a driver and an NVRTC without a GPU: what a test sets, and what it reads back.
  *
  * Both are small shared objects that the tests open by path. A device is a number, a context an address, memory is host memory.
- * An image is what the fake NVRTC makes: "\x7f" "ELF", four bytes, then "<arch> <source>", a comment with the options, and a NUL. It is refused when its arch
- * is not that of the current context's device, or when its source says REFUSE. An entry is found when its name and '(' are in
- * the source. */
+ * An image is what the fake NVRTC makes: "\x7f" "ELF", four bytes, then "<arch> <source>", a comment with the options, and a NUL. It is
+ * refused when its arch is not that of the current context's device, or when its source says REFUSE. An entry is found when its name and
+ * '(' are in the source. */
 #ifndef GDN_FAKE_CUDA_H
 #define GDN_FAKE_CUDA_H
 
