@@ -7,7 +7,8 @@
  *
  * Quantiser, f32 with IEEE division: Ag = amax/2688 (1 for an all-zero row); per group of 16, s = e4m3((gm/6)/Ag), saturating,
  * nearest even; code = e2m1(x/(s*Ag)) with s*Ag rounded, ties to even, codes 0 when s is 0, the sign bit only on non-zero
- * codes. A row with a NaN or Inf: Ag = NaN, codes and scales 0, so that its outputs are NaN and no other row is touched.
+ * codes. A row with a NaN or Inf: Ag = NaN (7fc00000), codes and scales 0, so that its outputs are NaN and no other row is touched. A NaN
+ * output is 7fff (f32: 7fffffff) on every target.
  *
  * The order of Aq and As is private to the pair. Bytes to allocate: Aq GDN_W4A4_AQ_BYTES, As GDN_W4A4_AS_BYTES, Ag 4*M.
  * Rows quantised once may be projected through any number of weights of the same K: by passing Aq, As and Ag again, never because a

@@ -118,12 +118,15 @@ static void step(double *acc, const uint8_t *codes, const scales *w, const token
     }
 }
 
+/* There is one NaN: that of the device's arithmetic and conversions, all ones without a sign. */
 static void store(const gdn_cpu_w4a4 *c, uint32_t m, uint32_t n, float acc) {
+    static const uint32_t nan_f32 = 0x7fffffff;
     const float y = acc * (c->ag[m] * c->scale2);
+    const uint64_t at = (uint64_t)m * c->N + n;
     if (c->f32)
-        ((float *)c->C)[(uint64_t)m * c->N + n] = y;
+        memcpy((float *)c->C + at, isnan(y) ? (const void *)&nan_f32 : &y, sizeof y);
     else
-        ((uint16_t *)c->C)[(uint64_t)m * c->N + n] = gdn_f32_to_bf16(y);
+        ((uint16_t *)c->C)[at] = isnan(y) ? 0x7fff : gdn_f32_to_bf16(y);
 }
 
 /* Weight rows [n0, n0 + rows), tokens [m0, m0 + 8). */

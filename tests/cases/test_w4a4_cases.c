@@ -176,24 +176,50 @@ static void B129_order_of_the_nibbles(void **state) {
     w4a4_free(&c);
 }
 
-static void a_row_with_NaN_or_Inf_poisons_only_itself(void **state) {
-    (void)state;
+/* Bytes, not only values: all targets have the same NaN, whatever the input's sign or payload. */
+static void poisoned_row(uint32_t act, uint32_t M) {
     w4a4_case c;
-    w4a4_make(&c, 3, 18, 256, GDN_F32);
+    w4a4_make(&c, M, 18, 256, act);
     w4a4_check(&c);
     guard want = guard_copy(&c.C);
-    const uint64_t row = 18 * num_size(c.act);
-    static const double bad[] = { NAN, INFINITY, -INFINITY };
-    for (uint32_t i = 0; i < 3; i++) {
-        num_put(c.A.p, c.act, c.a_stride + 77ull, bad[i]);
-        w4a4_quantise(&c, 0, 3);
-        w4a4_project(&c, 3, c.C.p);
-        for (uint32_t n = 0; n < 18; n++) assert_true(isnan(num_get(c.C.p, c.act, 18 + n)));
+    const uint32_t size = num_size(c.act);
+    const uint64_t row = 18ull * size;
+    static const uint32_t bad[] = { 0x7fc00000, 0xffc00000, 0x7f810000, 0xffff0000, 0x7f800000, 0xff800000 }; /* NaNs, Inf and -Inf */
+    for (uint32_t i = 0; i < N_OF(bad); i++) {
+        uint8_t *const at = c.A.p + (c.a_stride + 77ull) * size;
+        memcpy(at, (const uint8_t *)&bad[i] + 4 - size, size);
+        w4a4_quantise(&c, 0, M);
+        w4a4_project(&c, M, c.C.p);
+        for (uint32_t k = 0; k < row; k++) assert_int_equal(c.C.p[row + k], k % size + 1 == size ? 0x7f : 0xff);
+        assert_int_equal(memcmp(c.ag.p + 4, (const uint8_t[4]) { 0, 0, 0xc0, 0x7f }, 4), 0);
         assert_memory_equal(want.p, c.C.p, row);
-        assert_memory_equal(want.p + 2 * row, c.C.p + 2 * row, row);
+        assert_memory_equal(want.p + 2 * row, c.C.p + 2 * row, (M - 2) * row);
     }
     w4a4_free(&c);
     guard_free(&want);
+}
+static void a_row_with_NaN_or_Inf_poisons_only_itself(void **state) {
+    (void)state;
+    static const uint32_t M[] = { 3, 9, 17, 40 };
+    for (uint32_t i = 0; i < 2 * N_OF(M); i++) poisoned_row(i % 2 ? GDN_BF16 : GDN_F32, M[i / 2]);
+}
+
+/* A NaN scale of a weight row and an infinite scale2: NaN and Inf outputs have one form as well. */
+static void NaN_of_weights_and_scale2(void **state) {
+    (void)state;
+    w4a4_case c;
+    w4a4_make(&c, 3, 18, 256, GDN_BF16);
+    memset(c.A.p + c.a_stride * 2ull, 0, c.K * 2ull); /* row 1: 0 * Inf */
+    w4a4_quantise(&c, 0, 3);
+    c.bs.p[5 * (c.K / 16) + 3] = 0x7f;
+    c.bs.p[6 * (c.K / 16)] = 0xff;
+    c.scale2 = INFINITY;
+    w4a4_project(&c, 3, c.C.p);
+    for (uint32_t i = 0; i < 3 * 18; i++) {
+        const uint32_t got = c.C.p[2 * i] | (uint32_t)c.C.p[2 * i + 1] << 8, n = i % 18;
+        assert_true(i / 18 == 1 || n == 5 || n == 6 ? got == 0x7fff : got == 0x7f80 || got == 0xff80 || got == 0x7fff);
+    }
+    w4a4_free(&c);
 }
 
 /* Control: one weight nibble, one scale code, one activation changed after the run are noticed. */
@@ -225,6 +251,7 @@ int main(void) {
         cmocka_unit_test(B128_output_widths),
         cmocka_unit_test(B129_order_of_the_nibbles),
         cmocka_unit_test(a_row_with_NaN_or_Inf_poisons_only_itself),
+        cmocka_unit_test(NaN_of_weights_and_scale2),
         cmocka_unit_test(control_spoilt_inputs_are_noticed),
     };
     return cmocka_run_group_tests_name("W4A4 cases", tests, target_setup, target_teardown);

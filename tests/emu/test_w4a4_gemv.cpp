@@ -116,5 +116,16 @@ int main(int argc, char **argv) {
         for (uint32_t n = 0; n < 16; n++) nan &= std::isnan(gdn_to_f32(C[9 * 16 + n]));
         b.expect(nan && others, "NaN where it should not be, or not where it should");
     });
+    c.test("NaN and Inf rows: the bytes of the C form", [](emu::bench &b) {
+        w4a4_problem p(b, 6, 20, 128, false);
+        p.ag->p[1] = NAN, p.ag->p[3] = -INFINITY, p.ag->p[4] = -NAN;
+        p.bs->p[5 * 8 + 3] = 0xff; /* and a row of weights */
+        const gdn_cpu_w4a4 call = p.call();
+        gdn_cpu_w4a4_gemv(&call);
+        for (uint32_t e = 0; e < sizeof entries / sizeof *entries; e++)
+            b.expect(run(b, p, e, 1, 2), (std::string(entries[e].name) + ": not the bytes of the C form").c_str());
+        for (uint32_t n = 0; n < 20; n++) b.expect(p.want[20 + n].bits == 0x7fff && p.want[80 + n].bits == 0x7fff, "not the NaN of the device");
+        b.expect(p.want[5].bits == 0x7fff && p.want[6].bits != 0x7fff, "the NaN of a weight row is elsewhere");
+    });
     return c.done();
 }

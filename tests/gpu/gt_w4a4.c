@@ -86,7 +86,9 @@ void gt_w4a4_job(gt *t, uint32_t M, uint32_t N, uint32_t K, double tol, gt_shape
         if (k / 64 / (K / 128) * 8 + k / 8 % 8 >= M) p[1][k] = 0x7f;
     static const uint32_t place[4] = { GDN_W4A4_GEMV_P_AQ, GDN_W4A4_GEMV_P_AS, GDN_W4A4_GEMV_P_BQ, GDN_W4A4_GEMV_P_BS };
     for (uint32_t i = 0; i < 4; i++) job->buf[place[i]] = (gt_buf) { .bytes = bytes[i], .init = p[i], .role = GT_IN, .type = GDN_BF16 };
-    job->buf[GDN_W4A4_GEMV_P_AG] = (gt_buf) { .bytes = 4ull * M, .init = gt_random(t, GDN_F32, M, 0.5, 2), .role = GT_IN, .type = GDN_F32 };
+    uint32_t *const ag = gt_random(t, GDN_F32, M, 0.5, 2);
+    if (tol == 0 && M > 3) ag[1] = 0xffc00001, ag[2] = 0x7f800000; /* rows of NaN and of Inf: one form, too */
+    job->buf[GDN_W4A4_GEMV_P_AG] = (gt_buf) { .bytes = 4ull * M, .init = ag, .role = GT_IN, .type = GDN_F32 };
     job->buf[GDN_W4A4_GEMV_P_C] = (gt_buf) { .bytes = 2ull * M * N, .role = GT_OUT, .type = GDN_BF16, .tol = tol };
     job->buf[GDN_W4A4_GEMV_P_WORKSPACE] = (gt_buf) { .bytes = 8, .init = &zero, .role = GT_IN, .type = GDN_F32 };
 }
