@@ -47,6 +47,8 @@ typedef union gdn__shape {
 /* Copies a caller's shape (of any minor), fills the defaults and checks every field. GDN_E_ARG and GDN_E_ABI name the field;
  * what a target may refuse (dims, state type, rows) is not looked at here. */
 gdn_status gdn__shape_read(const gdn_shape *in, gdn__shape *out, gdn_text *err);
+/* No pointer of the plan's maxima would stand for more bytes than an address reaches: nothing is computed of them that overflows. */
+gdn_status gdn__shape_reach(const gdn__shape *s, gdn_text *err);
 gdn_status gdn__shape_rule(gdn_rule_shape *s, gdn_text *err);
 gdn_status gdn__shape_conv(gdn_conv_shape *s, gdn_text *err);
 gdn_status gdn__shape_gates(gdn_gates_shape *s, gdn_text *err);
@@ -192,6 +194,8 @@ typedef struct gdn__call {
 gdn_status gdn__call_read(const gdn__op *op, const gdn_launch_args *args, gdn__call *out, gdn_text *err);
 /* All pointers marked GDN_REQ are set; without rows (no sequence has a token) those of the rows may be NULL. */
 gdn_status gdn__call_required(const gdn__call *c, bool has_rows, gdn_text *err);
+/* What the launch writes lies apart from everything else that it is given, but for what may be in place (gdn_ops.h). */
+gdn_status gdn__call_apart(const gdn__shape *s, const gdn__call *c, uint64_t workspace, gdn_text *err);
 /* What the plan has no use for must not be given: a request would be ignored. */
 gdn_status gdn__call_unused(const gdn__shape *s, const gdn__call *c, gdn_text *err);
 /* Pointers that only some shapes of the rule operations need. */

@@ -19,6 +19,24 @@ static gdn_status check_base(const gdn_shape *b, const gdn__op *op, gdn_text *er
     return gdn__check_type(err, name, "act_type", b->act_type);
 }
 
+static gdn_status check_family(gdn__shape *s, gdn_text *err) {
+    switch (s->base.op) {
+    case GDN_OP_CONV1D:
+    case GDN_OP_CONV_FUSED: return gdn__shape_conv(&s->conv, err);
+    case GDN_OP_GATES: return gdn__shape_gates(&s->gates, err);
+    case GDN_OP_BA_GATES:
+    case GDN_OP_BA_GEMV: return gdn__shape_ba(&s->ba, err);
+    case GDN_OP_NORM: return gdn__shape_norm(&s->norm, err);
+    case GDN_OP_STATE_COPY:
+    case GDN_OP_STATE_ZERO: return gdn__shape_state(&s->state, err);
+    case GDN_OP_W4A4_QUANT:
+    case GDN_OP_W4A4_GEMV: return gdn__shape_w4a4(&s->w4a4, err);
+    case GDN_OP_FLAG_CLEAR: return GDN_OK;
+    case GDN_OP_DECODE_STEP: return gdn__shape_step(&s->step, err);
+    default: return gdn__shape_rule(&s->rule, err);
+    }
+}
+
 gdn_status gdn__shape_read(const gdn_shape *in, gdn__shape *out, gdn_text *err) {
     if (!in) return gdn__fail(err, GDN_E_ARG, "plan: the shape is NULL");
     if (in->struct_size < sizeof *in)
@@ -34,21 +52,7 @@ gdn_status gdn__shape_read(const gdn_shape *in, gdn__shape *out, gdn_text *err) 
     memset(out, 0, sizeof *out);
     memcpy(out, in, op->shape_size);
     out->base.struct_size = op->shape_size;
-    const gdn_status st = check_base(&out->base, op, err);
-    if (st) return st;
-    switch (in->op) {
-    case GDN_OP_CONV1D:
-    case GDN_OP_CONV_FUSED: return gdn__shape_conv(&out->conv, err);
-    case GDN_OP_GATES: return gdn__shape_gates(&out->gates, err);
-    case GDN_OP_BA_GATES:
-    case GDN_OP_BA_GEMV: return gdn__shape_ba(&out->ba, err);
-    case GDN_OP_NORM: return gdn__shape_norm(&out->norm, err);
-    case GDN_OP_STATE_COPY:
-    case GDN_OP_STATE_ZERO: return gdn__shape_state(&out->state, err);
-    case GDN_OP_W4A4_QUANT:
-    case GDN_OP_W4A4_GEMV: return gdn__shape_w4a4(&out->w4a4, err);
-    case GDN_OP_FLAG_CLEAR: return GDN_OK;
-    case GDN_OP_DECODE_STEP: return gdn__shape_step(&out->step, err);
-    default: return gdn__shape_rule(&out->rule, err);
-    }
+    gdn_status st = check_base(&out->base, op, err);
+    if (!st) st = check_family(out, err);
+    return st ? st : gdn__shape_reach(out, err);
 }

@@ -100,5 +100,6 @@ gdn_status gdn__shape_rule(gdn_rule_shape *s, gdn_text *err) {
     if (s->scale == 0) s->scale = gdn__own_scale(s->k_dim);
     if (s->layers == 0) s->layers = 1;
     if (s->max_workspace == 0) s->max_workspace = (uint64_t)1 << 30;
+    if (s->max_workspace > (uint64_t)1 << 62) s->max_workspace = (uint64_t)1 << 62; /* no bound, and no sum overflows */
     return GDN_OK;
 }

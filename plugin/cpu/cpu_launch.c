@@ -79,7 +79,9 @@ static gdn_status launch(const gdn_plan *p, const gdn_launch_args *args, gdn_tex
             return gdn__fail(err, st, GDN_WOA_NULL_TEXT);
         return st;
     }
-    if ((st = gdn__call_unused(&p->shape, &c, err)) || (st = gdn__call_by_sequence(&p->shape, &c, err))) return st;
+    if ((st = gdn__call_unused(&p->shape, &c, err)) || (st = gdn__call_by_sequence(&p->shape, &c, err)) ||
+        (st = gdn__call_apart(&p->shape, &c, d.route.workspace_bytes, err)))
+        return st;
     switch (p->op->op) {
     case GDN_OP_PREFILL:
     case GDN_OP_DECODE:

@@ -226,6 +226,36 @@ static void every_count_above_its_maximum(void **state) {
     }
 }
 
+/* Outputs at the place of an input, and one byte into it: refused by both names, nothing is written (test_call_overlap.c has every pair).
+ */
+static void memory_that_overlaps(void **state) {
+    (void)state;
+    static const struct {
+        const char *op, *written, *read;
+    } pairs[] = { { "PREFILL", "output", "query" }, { "DECODE", "output", "value" }, { "VERIFY", "out", "k" },
+                  { "CONV1D", "out", "x" },         { "CONV_FUSED", "out_k", "x" },  { "GATES", "out", "a" },
+                  { "BA_GATES", "gate_out", "A" },  { "NORM", "out", "z" },          { "STATE_ZERO", "dst", "dst_slots" },
+                  { "W4A4_QUANT", "Aq", "A" },      { "W4A4_GEMV", "C", "Bq" } };
+    for (uint32_t i = 0; i < 2 * N_OF(pairs); i++) {
+        const op_row *r = rows;
+        uint32_t to = 0, from = 0;
+        uint64_t ptr[20];
+        while (strcmp(r->name, pairs[i / 2].op) != 0) r++;
+        while (strcmp(r->ptr_name[to], pairs[i / 2].written) != 0) to++;
+        while (strcmp(r->ptr_name[from], pairs[i / 2].read) != 0) from++;
+        gdn_hplan *p = plan_ok(r->shape);
+        fill_pointers(ptr, r);
+        ptr[to] = ptr[from] + i % 2;
+        memset(arena, 0, (GDN_CONV1D_N_PTR + 8ull) * PART);
+        target_log_clear();
+        const gdn_status st = launch(p, r->n_ptr, ptr, r->n_u32, r->u32);
+        if (st != GDN_E_ARG || !target_logged("overlaps") || !target_logged(pairs[i / 2].written) || !target_logged(pairs[i / 2].read))
+            fail_msg("%s: %s; log: %s", r->name, gdn_status_name(st), target_log_text());
+        assert_true(arena_is_zero());
+        gdn_plan_free(p);
+    }
+}
+
 /* What a plan has no use for is refused by name, not ignored: offsets, slots, checkpoints, and what is by sequence. */
 static void pointers_without_a_use(void **state) {
     (void)state;
@@ -358,7 +388,7 @@ int main(void) {
         cmocka_unit_test(every_required_pointer),        cmocka_unit_test(with_all_pointers_the_launches_are_done),
         cmocka_unit_test(every_count_above_its_maximum), cmocka_unit_test(B126_nothing_to_do_with_NULL_pointers),
         cmocka_unit_test(sizes_and_flags_of_shapes),     cmocka_unit_test(launch_arguments_themselves),
-        cmocka_unit_test(pointers_without_a_use),
+        cmocka_unit_test(pointers_without_a_use),        cmocka_unit_test(memory_that_overlaps),
     };
     return cmocka_run_group_tests_name("arguments", tests, make_arena, free_arena);
 }

@@ -8,6 +8,9 @@
 #include "gdn_op_rule.h"
 #include "gdn_op_state.h"
 
+/* An address for pointer n - 1: far from the next, whatever the shape. */
+#define AT(n) ((uint64_t)(n) << 40)
+
 #define HEAD(type, op) \
     { (uint32_t)sizeof(type), (op), 0, GDN_BF16 }
 

@@ -110,7 +110,7 @@ static gdn_status plan(bench *b) {
 }
 static gdn_status launch(bench *b, uint64_t ptr[GDN_DECODE_N_PTR]) {
     static const uint32_t five[] = { 5 };
-    for (uint32_t i = 0; i < GDN_DECODE_N_PTR; i++) ptr[i] = 0x1000u * (i + 1);
+    for (uint32_t i = 0; i < GDN_DECODE_N_PTR; i++) ptr[i] = AT(i + 1);
     ptr[GDN_DECODE_P_STATE_OUT] = 0;
     const gdn_launch_args args = { (uint32_t)sizeof args, GDN_DECODE_N_PTR, 1, 0, (void *)0x77, ptr, five };
     return b->id->ops->launch(b->plan, &args);

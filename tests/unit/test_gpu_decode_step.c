@@ -51,11 +51,11 @@ static gdn_step_shape step(void) {
                               .max_batch = 256 };
 }
 
-/* Plans and launches with pointers 0x1000*(i+1), but for those of `without` (bits). */
+/* Plans and launches with pointers AT(i + 1), but for those of `without` (bits). */
 static gdn_status go(bench *b, const gdn_step_shape *s, uint32_t batch, uint32_t without, uint64_t *needs) {
     gdn_plan *plan = NULL;
     uint64_t ptr[GDN_DECODE_STEP_N_PTR];
-    for (uint32_t i = 0; i < GDN_DECODE_STEP_N_PTR; i++) ptr[i] = without >> i & 1 ? 0 : 0x1000u * (i + 1);
+    for (uint32_t i = 0; i < GDN_DECODE_STEP_N_PTR; i++) ptr[i] = without >> i & 1 ? 0 : AT(i + 1);
     gdn_status st = b->id->ops->plan(b->ctx, &s->base, NULL, &plan, &b->err);
     if (st) return st;
     const gdn_launch_args args = { (uint32_t)sizeof args, GDN_DECODE_STEP_N_PTR, 1, 0, (void *)0x77, ptr, &batch };
@@ -113,9 +113,9 @@ static void arguments(void **state) {
         assert_int_equal(go(&b, &s, 2, 0, &needs), GDN_OK);
         ran(&b, "gdn_decode_step_wide", 3, 16, 2, 512);
         assert_int_equal(needs, 4 * 16 * 256);
-        params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000,  0x7000,    0x8000,         0xa000, 0xb000,
-                                            0xc000, 0x9000, 0xd000, 0xe000, 0xf000, 0x10000, 10240 * 3, 48 * 128 * 128, 16,     48,
-                                            10240,  6144,   48,     48,     0,      3,       EPS,       SCALE,          0 },
+        params_are(&b, (const uint64_t[]) { AT(1),  AT(2), AT(3),  AT(4),  AT(5),  AT(6),  AT(7),     AT(8),          AT(10), AT(11),
+                                            AT(12), AT(9), AT(13), AT(14), AT(15), AT(16), 10240 * 3, 48 * 128 * 128, 16,     48,
+                                            10240,  6144,  48,     48,     0,      3,      EPS,       SCALE,          0 },
                    "88888888888888888844444444444");
         s.state_len = 7, s.x_stride = 16384, s.z_stride = 16385, s.vheads_per_group = 3, s.conv_slot_stride = 71681;
         s.state_stride = 786433, s.weight_type = s.norm_weight_type = GDN_F32, s.norm_act = GDN_NORM_SIGMOID, s.scale = 0.5f;
@@ -123,22 +123,22 @@ static void arguments(void **state) {
         assert_int_equal(go(&b, &s, 256, 0, NULL), GDN_OK);
         ran(&b, "gdn_decode_step", 3, 16, 256, 256);
         params_are(&b,
-                   (const uint64_t[]) { 0x1000,
-                                        0x2000,
-                                        0x3000,
-                                        0x4000,
-                                        0x5000,
-                                        0x6000,
-                                        0x7000,
-                                        0x8000,
-                                        0xa000,
-                                        0xb000,
-                                        0xc000,
-                                        0x9000,
-                                        0xd000,
-                                        0xe000,
-                                        0xf000,
-                                        0x10000,
+                   (const uint64_t[]) { AT(1),
+                                        AT(2),
+                                        AT(3),
+                                        AT(4),
+                                        AT(5),
+                                        AT(6),
+                                        AT(7),
+                                        AT(8),
+                                        AT(10),
+                                        AT(11),
+                                        AT(12),
+                                        AT(9),
+                                        AT(13),
+                                        AT(14),
+                                        AT(15),
+                                        AT(16),
                                         71681,
                                         786433,
                                         16,

@@ -20,7 +20,7 @@ static gdn_status whole_life(mock *m, const gdn_plugin *id) {
     gdn_ctx *ctx = NULL;
     gdn_plan *plan = NULL;
     const gdn_ba_shape s = mock_ba(GDN_OP_BA_GATES);
-    uint64_t ptr[GDN_BA_GATES_N_PTR] = { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000 };
+    uint64_t ptr[GDN_BA_GATES_N_PTR] = { AT(1), AT(2), AT(3), AT(4), AT(5) };
     const uint32_t rows[] = { 4576 };
     const gdn_launch_args args = { (uint32_t)sizeof args, GDN_BA_GATES_N_PTR, 1, 0, NULL, ptr, rows };
     text[0] = 0;
@@ -162,10 +162,14 @@ static void launches_without_work_or_with_errors(void **state) {
     rows[0] = 5;
     assert_int_equal(id->ops->launch(plan, &args), GDN_E_ARG);
     assert_true(mock_said(&m, "ba_gates: pointer 'A' is NULL"));
-    for (uint32_t i = 0; i < GDN_BA_GATES_N_PTR; i++) ptr[i] = 0x1000;
-    ptr[GDN_BA_GATES_P_A] = 0x1008;
+    for (uint32_t i = 0; i < GDN_BA_GATES_N_PTR; i++) ptr[i] = AT(1);
+    ptr[GDN_BA_GATES_P_A] = AT(1) + 8;
     assert_int_equal(id->ops->launch(plan, &args), GDN_E_ARG);
     assert_true(mock_said(&m, GDN_BA_ALIGN_TEXT));
+    for (uint32_t i = 0; i < GDN_BA_GATES_N_PTR; i++) ptr[i] = AT(i + 1);
+    ptr[GDN_BA_GATES_P_GATE_OUT] = ptr[GDN_BA_GATES_P_A];
+    assert_int_equal(id->ops->launch(plan, &args), GDN_E_ARG);
+    assert_true(mock_said(&m, "ba_gates: the memory of 'gate_out', which is written, and of 'A' overlaps"));
     rows[0] = 8193;
     assert_int_equal(id->ops->launch(plan, &args), GDN_E_ARG);
     assert_true(mock_said(&m, "'M' is 8193, above the plan's max_m, 8192"));
@@ -183,7 +187,7 @@ static void two_devices(void **state) {
     gdn_ctx *ctx[2] = { NULL, NULL };
     gdn_plan *plan[2] = { NULL, NULL };
     const gdn_norm_shape n = mock_norm();
-    uint64_t ptr[GDN_NORM_N_PTR] = { 0x1000, 0x2000, 0x3000, 0x4000 };
+    uint64_t ptr[GDN_NORM_N_PTR] = { AT(1), AT(2), AT(3), AT(4) };
     const uint32_t rows[] = { 48 };
     const gdn_launch_args args = { (uint32_t)sizeof args, GDN_NORM_N_PTR, 1, 0, NULL, ptr, rows };
     mock_init(&m, 90, 132);
@@ -212,7 +216,7 @@ static void a_forked_child_is_told(void **state) {
     gdn_ctx *ctx = NULL;
     gdn_plan *plan = NULL;
     const gdn_norm_shape n = mock_norm();
-    uint64_t ptr[GDN_NORM_N_PTR] = { 0x1000, 0x2000, 0x3000, 0x4000 };
+    uint64_t ptr[GDN_NORM_N_PTR] = { AT(1), AT(2), AT(3), AT(4) };
     const uint32_t rows[] = { 48 };
     const gdn_launch_args args = { (uint32_t)sizeof args, GDN_NORM_N_PTR, 1, 0, NULL, ptr, rows };
     mock_init(&m, 90, 132);

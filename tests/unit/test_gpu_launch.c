@@ -36,12 +36,12 @@ static void shut(bench *b) {
     assert_int_equal(mock_loaded(&b->m), 0);
 }
 
-/* Plans, launches with pointers 0x1000*(i+1), and checks entry and geometry; the plan is destroyed. */
+/* Plans, launches with pointers AT(i + 1), and checks entry and geometry; the plan is destroyed. */
 static void run(bench *b, const gdn_shape *shape, uint32_t n_ptr, const uint32_t *u32, uint32_t n_u32, uint32_t params, const char *entry,
                 uint32_t gx, uint32_t gy, uint32_t block) {
     gdn_plan *plan = NULL;
     uint64_t ptr[16];
-    for (uint32_t i = 0; i < 16; i++) ptr[i] = 0x1000u * (i + 1);
+    for (uint32_t i = 0; i < 16; i++) ptr[i] = AT(i + 1);
     if (shape->op == GDN_OP_CONV1D) ptr[GDN_CONV1D_P_CU_SEQLENS] = 0; /* uniform sequences */
     gdn_status st = b->id->ops->plan(b->ctx, shape, NULL, &plan, &b->err);
     if (st) fail_msg("plan: %d %s", st, b->text);
@@ -82,11 +82,11 @@ static void ba_gates_arguments(void **state) {
     const gdn_ba_shape s = mock_ba(GDN_OP_BA_GATES);
     const uint32_t m[] = { 27 };
     run(&b, &s.base, GDN_BA_GATES_N_PTR, m, 1, 12, "dense_gemm_ba_gates_prefill", 24, 27, 256);
-    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 27, 96, 5120, 5120, 96, 48, 3 }, "888884444444");
+    params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), AT(5), 27, 96, 5120, 5120, 96, 48, 3 }, "888884444444");
     assert_string_equal(b.m.module[0].arch, "sm_121f");
     const gdn_ba_shape v = mock_ba(GDN_OP_BA_GEMV);
     run(&b, &v.base, GDN_BA_GEMV_N_PTR, NULL, 0, 10, "dense_gemv_ba_gates", 24, 1, 256);
-    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000, 96, 5120, 48, 3 }, "8888884444");
+    params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), AT(5), AT(6), 96, 5120, 48, 3 }, "8888884444");
     shut(&b);
 }
 
@@ -167,18 +167,18 @@ static void gates_and_norm_arguments(void **state) {
     gdn_gates_shape g = mock_gates();
     const uint32_t rows[] = { 100 };
     run(&b, &g.base, GDN_GATES_N_PTR, rows, 1, 12, "gdn_gates", (100 * 48 + 255) / 256, 1, 256);
-    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 100, 48, 48, 48, 96, 0, 0 }, "888884444444");
+    params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), AT(5), 100, 48, 48, 48, 96, 0, 0 }, "888884444444");
     g.vheads_per_group = 3;
     g.gate_form = GDN_GATE_LOG;
     run(&b, &g.base, GDN_GATES_N_PTR, rows, 1, 12, "gdn_gates", (100 * 48 + 255) / 256, 1, 256);
-    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 100, 48, 96, 96, 96, 3, 1 }, "888884444444");
+    params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), AT(5), 100, 48, 96, 96, 96, 3, 1 }, "888884444444");
     const gdn_norm_shape n = mock_norm();
     gdn_route r = { .struct_size = (uint32_t)sizeof r };
     assert_int_equal(b.id->ops->route(&b.m.host, 132, &n.base, 1, rows, &r, &b.err), GDN_OK);
     run(&b, &n.base, GDN_NORM_N_PTR, rows, 1, 12, "gated_rmsnorm", r.grid[0], 1, r.block[0]);
     uint32_t eps;
     memcpy(&eps, &n.eps, sizeof eps);
-    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 100, 128, 6144, 6144, eps, 1, 48, 0 }, "888844444444");
+    params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), 100, 128, 6144, 6144, eps, 1, 48, 0 }, "888844444444");
     shut(&b);
 }
 
@@ -192,9 +192,9 @@ static void conv_arguments(void **state) {
     gdn_conv_shape c = mock_conv(GDN_OP_CONV1D);
     assert_int_equal(b.id->ops->route(&b.m.host, 132, &c.base, 2, u32, &r, &b.err), GDN_OK);
     run(&b, &c.base, GDN_CONV1D_N_PTR, u32, 2, 22, "causal_conv1d", r.grid[0], r.grid[1], r.block[0]);
-    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000, 0x7000,
-                                        120,    10240,  10240,  10240,  4,      7,      1,
-                                        0,      3,      40,     0,      0x9000, 0,      (uint64_t)10240 * 7,
+    params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), AT(5), AT(6), AT(7),
+                                        120,   10240, 10240, 10240, 4,     7,     1,
+                                        0,     3,     40,    0,     AT(9), 0,     (uint64_t)10240 * 7,
                                         0 },
                "8888888444444484448484");
     gdn_conv_shape f = mock_conv(GDN_OP_CONV_FUSED);
@@ -203,10 +203,10 @@ static void conv_arguments(void **state) {
     const uint32_t packed[] = { 3, 0 };
     assert_int_equal(b.id->ops->route(&b.m.host, 132, &f.base, 2, packed, &r, &b.err), GDN_OK);
     run(&b, &f.base, GDN_CONV_FUSED_N_PTR, packed, 2, 29, "conv_silu_split_l2norm", r.grid[0], r.grid[1], r.block[0]);
-    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000, 0x7000,
-                                        0x8000, 0x9000, 8192,   10240,  10240,  4,      7,
-                                        0xa000, 3,      0,      1,      0xb000, 1,      (uint64_t)10240 * 7,
-                                        0,      16,     48,     128,    128,    10240,  10240,
+    params_are(&b, (const uint64_t[]) { AT(1),  AT(2), AT(3), AT(4), AT(5),  AT(6), AT(7),
+                                        AT(8),  AT(9), 8192,  10240, 10240,  4,     7,
+                                        AT(10), 3,     0,     1,     AT(11), 1,     (uint64_t)10240 * 7,
+                                        0,      16,    48,    128,   128,    10240, 10240,
                                         10240 },
                "88888888844444844484844444444");
     shut(&b);
@@ -222,9 +222,9 @@ static void state_arguments(void **state) {
     gdn_route r = { .struct_size = (uint32_t)sizeof r };
     assert_int_equal(b.id->ops->route(&b.m.host, 48, &c.base, 1, count, &r, &b.err), GDN_OK);
     run(&b, &c.base, GDN_STATE_COPY_N_PTR, count, 1, 8, "gdn_state_copy", r.grid[0], 1, r.block[0]);
-    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 5, 1u << 20, 1u << 20, 1u << 20 }, "88884888");
+    params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), 5, 1u << 20, 1u << 20, 1u << 20 }, "88884888");
     run(&b, &z.base, GDN_STATE_ZERO_N_PTR, count, 1, 5, "gdn_state_zero", r.grid[0], 1, r.block[0]);
-    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 5, 1u << 20, 1u << 20 }, "88488");
+    params_are(&b, (const uint64_t[]) { AT(1), AT(2), 5, 1u << 20, 1u << 20 }, "88488");
     shut(&b);
 }
 

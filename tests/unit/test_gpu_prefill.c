@@ -57,11 +57,11 @@ static void down(bench *b) {
 }
 static gdn_status launch(bench *b, uint64_t key, uint64_t more, uint32_t batch, uint32_t len) {
     uint64_t ptr[GDN_PREFILL_N_PTR] = { 0 };
-    for (uint32_t i = 0; i < GDN_PREFILL_P_CU_SEQLENS; i++) ptr[i] = 0x10000u * (i + 1);
+    for (uint32_t i = 0; i < GDN_PREFILL_P_CU_SEQLENS; i++) ptr[i] = AT(i + 1);
     ptr[GDN_PREFILL_P_KEY] = key;
-    ptr[GDN_PREFILL_P_WORKSPACE] = 0x1000000;
+    ptr[GDN_PREFILL_P_WORKSPACE] = AT(100);
     for (uint32_t i = 0; i < GDN_PREFILL_N_PTR; i++)
-        if (more >> i & 1) ptr[i] = 0x20000u * (i + 1);
+        if (more >> i & 1) ptr[i] = AT(i + 1);
     const uint32_t u32[] = { batch, len };
     const gdn_launch_args args = { (uint32_t)sizeof args, GDN_PREFILL_N_PTR, 2, 0, (void *)0x77, ptr, u32 };
     b->m.launches = 0;
@@ -120,7 +120,7 @@ static void three_launches(void **state) {
         up(&b, "hopper", row[i].levers);
         snprintf(spine, sizeof spine, DELTA_H "%s", row[i].spine);
         if (make(&b, &s)) fail_msg("plan: %s", b.text);
-        assert_int_equal(launch(&b, 0x20000, 0, 2, 130), GDN_OK);
+        assert_int_equal(launch(&b, AT(2), 0, 2, 130), GDN_OK);
         assert_int_equal(b.m.launches, 3);
         ran(&b, 0, row[i].wu, 3, 48, 2, row[i].wu_block, row[i].wu_smem);
         ran(&b, 1, spine, 48, 2, 1, row[i].block, row[i].smem);
@@ -145,7 +145,7 @@ static void extras(void **state) {
     gdn_rule_shape s = shape_of();
     up(&b, "gb10", NULL);
     assert_int_equal(make(&b, &s), GDN_OK);
-    assert_int_equal(launch(&b, 0x20000, 1u << GDN_PREFILL_P_FRESH, 2, 64), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 1u << GDN_PREFILL_P_FRESH, 2, 64), GDN_OK);
     assert_int_equal(b.m.launches, 4);
     ran(&b, 0, "gdn_rule_tables", 1, 1, 1, 256, 0);
     ran(&b, 1, WU "_ext", 1, 48, 2, 256, 33024);
@@ -154,19 +154,19 @@ static void extras(void **state) {
     s.base.flags = GDN_QK_L2NORM;
     s.state_addr = GDN_STATE_TABLE;
     assert_int_equal(make(&b, &s), GDN_OK);
-    assert_int_equal(launch(&b, 0x20000, 0, 2, 64), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 0, 2, 64), GDN_OK);
     assert_int_equal(b.m.launches, 4); /* the caller's table is taken as it is */
     ran(&b, 0, "gdn_rule_l2norm", 2 * 64 * 16 / 8, 1, 1, 256, 0);
     s = shape_of();
     s.k_dim = s.v_dim = 64;
     assert_int_equal(make(&b, &s), GDN_OK);
-    assert_int_equal(launch(&b, 0x20000, 0, 2, 64), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 0, 2, 64), GDN_OK);
     assert_int_equal(b.m.launches, 1);
     ran(&b, 0, "gated_delta_rule_recurrent_prefill", 48, 2, 1, 256, 0);
     /* Sequences without tokens: states only. */
     s = shape_of();
     assert_int_equal(make(&b, &s), GDN_OK);
-    assert_int_equal(launch(&b, 0x20000, 0, 2, 0), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 0, 2, 0), GDN_OK);
     assert_int_equal(b.m.launches, 1);
     down(&b);
 }
@@ -186,21 +186,21 @@ static void guards(void **state) {
     assert_int_equal(b.id->ops->explain(b.plan, 0, NULL, &r), GDN_OK);
     assert_true(r.chosen == 0 && strcmp(r.entry, DELTA_H "pipe") == 0);
     assert_string_equal(r.guard, "qk_stride is not a multiple of 8 (16-byte K loads)");
-    assert_int_equal(launch(&b, 0x20000, 0, 1, 64), GDN_OK);
-    assert_int_equal(launch(&b, 0x20000, 0, 1, 64), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 0, 1, 64), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 0, 1, 64), GDN_OK);
     assert_int_equal(mock_count_lines(&b.m,
                                       "GDN state spine: the tensor-core spine is NOT running: qk_stride is not a multiple of 8 (16-byte K "
                                       "loads); gated_delta_rule_chunk_delta_h_pipe runs (METRALE_GDN_PREFILL_TC)"),
                      1);
     s = shape_of();
     assert_int_equal(make(&b, &s), GDN_OK);
-    assert_int_equal(launch(&b, 0x20002, 0, 1, 64), GDN_OK); /* a key base that 16-byte loads cannot take */
+    assert_int_equal(launch(&b, AT(2) + 2, 0, 1, 64), GDN_OK); /* a key base that 16-byte loads cannot take */
     ran(&b, 1, DELTA_H "pipe", 48, 1, 1, 256, 99336);
     assert_true(mock_said(&b.m, "NOT running: key is not 16-byte aligned (16-byte K loads); gated_delta_rule_chunk_delta_h_pipe runs"));
     down(&b);
     up(&b, "gb10", (const char *const[]) { "gdn_prefill_tc", "true", NULL });
     assert_int_equal(make(&b, &s), GDN_OK);
-    assert_int_equal(launch(&b, 0x20000, 0, 1, 64), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 0, 1, 64), GDN_OK);
     assert_true(
         mock_said(&b.m, "NOT running: kernel absent from this image (kernels/hopper only); gated_delta_rule_chunk_delta_h_pipe runs"));
     s.state_type = GDN_BF16;
@@ -226,7 +226,7 @@ static void lines(void **state) {
     assert_int_equal(make(&b, &s), GDN_OK);
     assert_int_equal(mock_count_lines(&b.m, bound), 5);
     assert_false(mock_said(&b.m, "pipe"));
-    for (uint32_t i = 0; i < 3; i++) assert_int_equal(launch(&b, 0x20000, 0, 3, 64), GDN_OK);
+    for (uint32_t i = 0; i < 3; i++) assert_int_equal(launch(&b, AT(2), 0, 3, 64), GDN_OK);
     assert_int_equal(mock_count_lines(&b.m, first), 1);         /* at level info once a plan, */
     assert_int_equal(mock_count_lines(&b.m, "grid=[48,3]"), 3); /* at level debug each time   */
     assert_false(mock_said(&b.m, "tcfuse "));
@@ -234,7 +234,7 @@ static void lines(void **state) {
     up(&b, "hopper", NULL);
     assert_int_equal(make(&b, &s), GDN_OK);
     assert_int_equal(mock_count_lines(&b.m, "GDN state spine: gated_delta_rule_chunk_delta_h_pipe"), 5);
-    assert_int_equal(launch(&b, 0x20000, 0, 3, 64), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 0, 3, 64), GDN_OK);
     assert_int_equal(b.m.lines, 5); /* the lever off: silence */
     down(&b);
 }
@@ -255,7 +255,7 @@ static void workspace(void **state) {
     assert_int_equal(make(&b, &s), GDN_OK);
     assert_int_equal(b.id->ops->explain(b.plan, 0, NULL, &r), GDN_OK);
     assert_true(r.workspace_bytes <= s.max_workspace);
-    assert_int_equal(launch(&b, 0x20000, 0, 1, 25 * 64 - 3), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 0, 1, 25 * 64 - 3), GDN_OK);
     assert_int_equal(b.m.launches, 1 + 3 * 3); /* tables, then 10 + 10 + 5 chunks */
     ran(&b, 1, WU "_ext", 10, 48, 1, 256, 33024);
     ran(&b, 7, WU "_ext", 5, 48, 1, 256, 33024);
@@ -287,7 +287,7 @@ static void B24_shared_memory_of_a_block(void **state) {
             const gdn_status st = make(&b, &s);
             if (optin == 101376) {
                 assert_int_equal(st, GDN_OK);
-                assert_int_equal(launch(&b, 0x20000, 0, 1, 64), GDN_OK);
+                assert_int_equal(launch(&b, AT(2), 0, 1, 64), GDN_OK);
             } else {
                 assert_int_equal(st, GDN_E_ARG);
                 assert_null(b.plan);
@@ -315,7 +315,7 @@ static void fast_launches(void **state) {
     const uint64_t rows = (8192 / 64 + 4) * 48, ws = r.workspace_bytes;
     assert_true(ws >= rows * 82176 && ws <= rows * 82176 + 8192); /* the contract pipeline's: one of the two runs */
     b.m.params = 32;
-    assert_int_equal(launch(&b, 0x20000, 0, 2, 130), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 0, 2, 130), GDN_OK);
     assert_int_equal(b.m.launches, 2);
     ran(&b, 0, FAST "prepare", 16, 3, 2, 256, PREPARE_SMEM);
     ran(&b, 1, FAST "fwd", 132, 1, 1, 512, FAST_SMEM); /* of 192 tasks */
@@ -323,34 +323,34 @@ static void fast_launches(void **state) {
     const uint64_t *const p = b.m.history[0].param, *const f = b.m.history[1].param, chunks = 8192 / 64 + 4;
     const uint64_t bytes[] = { chunks * 16 * 16384, chunks * 16 * 16384, chunks * 48 * 8192,
                                chunks * 48 * 8192,  chunks * 48 * 1040,  (chunks * 16 + 32) * 4 };
-    assert_true(p[4] >= 0x1000000 && p[9] + bytes[5] <= 0x1000000 + ws);
+    assert_true(p[4] >= AT(100) && p[9] + bytes[5] <= AT(100) + ws);
     for (uint32_t i = 0; i < 6; i++) {
         assert_true(p[4 + i] == f[7 + i] && p[4 + i] % 16 == 0);
         if (i < 5) assert_true(p[4 + i] + bytes[i] == p[5 + i]);
     }
     assert_true((uint32_t)p[24] == 0 && (uint32_t)f[30] == 3 && (uint32_t)f[31] == 0); /* words to clear; lead, helpers */
     /* 96 tasks leave 36 multiprocessors to prepare 4 of 19 chunks; the words are cleared for all. */
-    assert_int_equal(launch(&b, 0x20000, 0, 1, 1168), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 0, 1, 1168), GDN_OK);
     ran(&b, 0, FAST "prepare", 16, 15, 1, 256, PREPARE_SMEM);
     ran(&b, 1, FAST "fwd", 132, 1, 1, 512, FAST_SMEM);
     assert_true((uint32_t)p[24] == 32 + 19 * 16 && (uint32_t)f[30] == 15 && (uint32_t)f[31] == 36);
     b.m.params = 0;
-    assert_int_equal(launch(&b, 0x20000, 0, 1, 64), GDN_OK); /* as many blocks as tasks */
+    assert_int_equal(launch(&b, AT(2), 0, 1, 64), GDN_OK); /* as many blocks as tasks */
     ran(&b, 1, FAST "fwd", 96, 1, 1, 512, FAST_SMEM);
-    assert_int_equal(launch(&b, 0x20000, 0, 4, 2048), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 0, 4, 2048), GDN_OK);
     ran(&b, 0, FAST "prepare", 16, 32, 4, 256, PREPARE_SMEM);
-    assert_int_equal(launch(&b, 0x20000, 0, 2, 16 * 64), GDN_OK); /* 512 blocks: two rounds of two */
+    assert_int_equal(launch(&b, AT(2), 0, 2, 16 * 64), GDN_OK); /* 512 blocks: two rounds of two */
     ran(&b, 0, FAST "prepare", 16, 16, 2, 256, TWO_SMEM);
-    assert_int_equal(launch(&b, 0x20000, 1u << GDN_PREFILL_P_FRESH, 2, 64), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 1u << GDN_PREFILL_P_FRESH, 2, 64), GDN_OK);
     ran(&b, 0, "gdn_rule_tables", 1, 1, 1, 256, 0);
     ran(&b, 2, FAST "fwd", 132, 1, 1, 512, FAST_SMEM);
-    assert_int_equal(launch(&b, 0x20000, 0, 2, 0), GDN_OK); /* no tokens: states only */
+    assert_int_equal(launch(&b, AT(2), 0, 2, 0), GDN_OK); /* no tokens: states only */
     assert_int_equal(b.m.launches, 1);
     ran(&b, 0, FAST "fwd", 132, 1, 1, 512, FAST_SMEM);
     s.max_batch = 1;
     s.max_workspace = 10ull * 48 * 82176 + 8192;
     assert_int_equal(make(&b, &s), GDN_OK);
-    assert_int_equal(launch(&b, 0x20000, 0, 1, 25 * 64 - 3), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 0, 1, 25 * 64 - 3), GDN_OK);
     assert_int_equal(b.m.launches, 1 + 3 * 2); /* tables, then 10 + 10 + 5 chunks */
     ran(&b, 1, FAST "prepare", 16, 10, 1, 256, PREPARE_SMEM);
     ran(&b, 5, FAST "prepare", 16, 5, 1, 256, PREPARE_SMEM);
@@ -375,15 +375,15 @@ static void fast_guards_and_lines(void **state) {
     assert_int_equal(b.m.lines, 6);
     assert_non_null(strstr(b.m.line[2], bound)); /* before the spine's */
     assert_non_null(strstr(b.m.line[3], "GDN state spine: " DELTA_H "tcfuse_x2 ([defaults] gdn_prefill_tc"));
-    for (uint32_t i = 0; i < 3; i++) assert_int_equal(launch(&b, 0x20000, 0, 3, 64), GDN_OK);
+    for (uint32_t i = 0; i < 3; i++) assert_int_equal(launch(&b, AT(2), 0, 3, 64), GDN_OK);
     assert_int_equal(mock_count_lines(&b.m, first), 1);
     assert_int_equal(mock_count_lines(&b.m, "grid=[132,1,1]"), 3);
     assert_false(mock_said(&b.m, "mma.sync"));
     /* Bases that 16-byte accesses cannot take: the spine where it can, else the scalar kernels; each said once. */
     for (uint32_t i = 0; i < 2; i++) {
-        assert_int_equal(launch(&b, 0x20000, 0, 3, 64), GDN_OK);
+        assert_int_equal(launch(&b, AT(2), 0, 3, 64), GDN_OK);
         assert_string_equal(b.m.history[1].function->entry, FAST "fwd");
-        assert_int_equal(launch(&b, 0x20002, 0, 3, 64), GDN_OK);
+        assert_int_equal(launch(&b, AT(2) + 2, 0, 3, 64), GDN_OK);
         assert_int_equal(b.m.launches, 3);
         ran(&b, 1, DELTA_H "pipe", 48, 3, 1, 256, 99336);
     }
@@ -393,8 +393,8 @@ static void fast_guards_and_lines(void **state) {
         1);
     assert_int_equal(mock_count_lines(&b.m, "the tensor-core spine is NOT running: key is not 16-byte aligned"), 1);
     uint64_t ptr[GDN_PREFILL_N_PTR] = { 0 };
-    for (uint32_t i = 0; i < GDN_PREFILL_P_CU_SEQLENS; i++) ptr[i] = 0x10000u * (i + 1);
-    ptr[GDN_PREFILL_P_WORKSPACE] = 0x1000000;
+    for (uint32_t i = 0; i < GDN_PREFILL_P_CU_SEQLENS; i++) ptr[i] = AT(i + 1);
+    ptr[GDN_PREFILL_P_WORKSPACE] = AT(100);
     ptr[GDN_PREFILL_P_OUTPUT] += 8;
     for (uint32_t i = GDN_PREFILL_P_STATE_OUT; i < GDN_PREFILL_N_PTR; i++)
         if (i != GDN_PREFILL_P_WORKSPACE) ptr[i] = 0;
@@ -407,10 +407,10 @@ static void fast_guards_and_lines(void **state) {
     s.state_addr = GDN_STATE_CONTIGUOUS;
     assert_int_equal(make(&b, &s), GDN_OK);
     b.m.params = 36; /* checkpoints: an entry of its own */
-    assert_int_equal(launch(&b, 0x20000, 1u << GDN_PREFILL_P_CKPT, 3, 64), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 1u << GDN_PREFILL_P_CKPT, 3, 64), GDN_OK);
     assert_int_equal(b.m.launches, 3);
     ran(&b, 2, FAST "fwd_ext", 132, 1, 1, 512, FAST_SMEM);
-    assert_true(b.m.history[2].param[32] == 0x20000ull * (GDN_PREFILL_P_CKPT + 1) && (uint32_t)b.m.history[2].param[33] == 64);
+    assert_true(b.m.history[2].param[32] == AT(GDN_PREFILL_P_CKPT + 1) && (uint32_t)b.m.history[2].param[33] == 64);
     b.m.params = 0;
     down(&b);
     /* A kernel that does not load is absent, and said so. */
@@ -424,7 +424,7 @@ static void fast_guards_and_lines(void **state) {
     down(&b);
     up(&b, "gb10", levers);
     assert_int_equal(make(&b, &s), GDN_OK);
-    assert_int_equal(launch(&b, 0x20000, 0, 3, 64), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 0, 3, 64), GDN_OK);
     ran(&b, 1, DELTA_H "pipe", 48, 3, 1, 256, 99336);
     assert_true(
         mock_said(&b.m, "the fast prefill is NOT running: kernel absent from this image (kernels/hopper only); " DELTA_H "pipe runs"));
@@ -441,15 +441,15 @@ static void missing_pointers(void **state) {
     s.offsets = GDN_OFFSETS_I32;
     const uint64_t all = 1u << GDN_PREFILL_P_CU_SEQLENS | 1u << GDN_PREFILL_P_IN_SLOTS | 1u << GDN_PREFILL_P_CKPT;
     assert_int_equal(make(&b, &s), GDN_OK);
-    assert_int_equal(launch(&b, 0x20000, all, 2, 64), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), all, 2, 64), GDN_OK);
     static const char *const name[] = { "cu_seqlens", "in_tab", "ckpt" };
     static const uint32_t bit[] = { GDN_PREFILL_P_CU_SEQLENS, GDN_PREFILL_P_IN_SLOTS, GDN_PREFILL_P_CKPT };
     for (uint32_t i = 0; i < 3; i++) {
-        assert_int_equal(launch(&b, 0x20000, all & ~((uint64_t)1 << bit[i]), 2, 64), GDN_E_ARG);
+        assert_int_equal(launch(&b, AT(2), all & ~((uint64_t)1 << bit[i]), 2, 64), GDN_E_ARG);
         assert_int_equal(b.m.launches, 0);
         assert_true(mock_said(&b.m, name[i]));
     }
-    assert_int_equal(launch(&b, 0x20001, all, 2, 64), GDN_E_ARG);
+    assert_int_equal(launch(&b, AT(2) + 1, all, 2, 64), GDN_E_ARG);
     assert_true(mock_said(&b.m, "pointer 'key' is not 2-byte aligned"));
     down(&b);
 }

@@ -51,12 +51,12 @@ static gdn_rule_shape rule(uint32_t op, uint32_t flags, uint32_t addr) {
     return s;
 }
 
-/* Plans and launches with pointers 0x1000*(i+1), those of `null` 0; entry and geometry are what explain says too. */
+/* Plans and launches with pointers AT(i + 1), those of `null` 0; entry and geometry are what explain says too. */
 static void run(bench *b, const gdn_shape *shape, uint32_t n_ptr, uint32_t null, const uint32_t *u32, uint32_t n_u32, uint32_t params,
                 const char *entry, uint32_t gx, uint32_t gy, uint32_t block) {
     gdn_plan *plan = NULL;
     uint64_t ptr[16];
-    for (uint32_t i = 0; i < 16; i++) ptr[i] = null >> i & 1 ? 0 : 0x1000u * (i + 1);
+    for (uint32_t i = 0; i < 16; i++) ptr[i] = null >> i & 1 ? 0 : AT(i + 1);
     if (b->id->ops->plan(b->ctx, shape, NULL, &plan, &b->err)) fail_msg("plan: %s", b->text);
     const uint32_t loads = b->m.loads, before = b->m.launches;
     const gdn_launch_args args = { (uint32_t)sizeof args, n_ptr, n_u32, 0, (void *)0x77, ptr, u32 };
@@ -97,15 +97,15 @@ static void verify_by_sequence(void **state) {
         const uint32_t null = 1u << GDN_VERIFY_P_STATE_OUT | 1u << GDN_VERIFY_P_OUT_SLOTS;
         /* whatever the number of rows: the entry that keeps the last state as well */
         run(&b, &s.base, GDN_VERIFY_N_PTR, null, u32, 2, 31, "gated_delta_rule_wyn_ext", 48, 5, 128);
-        params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000, 0x7000, 0x8000, 40,     4, 5,
-                                            16,     48,     128,    128,    2048,   6144,   96,     0,      0,      0, 0xd000,
-                                            0,      0xb000, 0xb000, STATE,  0x1000, 0x9000, 16,     0xf000, 0x10000 },
+        params_are(&b, (const uint64_t[]) { AT(1), AT(2),  AT(3),  AT(4), AT(5), AT(6), AT(7), AT(8),  40,    4, 5,
+                                            16,    48,     128,    128,   2048,  6144,  96,    0,      0,     0, AT(13),
+                                            0,     AT(11), AT(11), STATE, AT(1), AT(9), 16,    AT(15), AT(16) },
                    "8888888844444444444888488888488");
         s.state_addr = GDN_STATE_TABLE;
         run(&b, &s.base, GDN_VERIFY_N_PTR, null | 1u << GDN_VERIFY_P_IN_SLOTS, u32, 2, 31, "gated_delta_rule_wyn_ext", 48, 5, 128);
-        params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000, 0x7000, 0x8000, 40,     4,      5,
-                                            16,     48,     128,    128,    2048,   6144,   96,     1,      0x1000, 0x1000, 0xd000,
-                                            0,      0,      0,      0,      0x1000, 0x9000, 16,     0xf000, 0x10000 },
+        params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), AT(5), AT(6), AT(7), AT(8),  40,    4,     5,
+                                            16,    48,    128,   128,   2048,  6144,  96,    1,      AT(1), AT(1), AT(13),
+                                            0,     0,     0,     0,     AT(1), AT(9), 16,    AT(15), AT(16) },
                    "8888888844444444444888488888488");
         down(&b);
     }
@@ -119,9 +119,9 @@ static void write_on_accept_by_sequence(void **state) {
     gdn_rule_shape s = rule(GDN_OP_VERIFY_WOA, WORDS, GDN_STATE_POOL);
     s.offsets = GDN_OFFSETS_I32;
     run(&b, &s.base, GDN_VERIFY_WOA_N_PTR, 0, u32, 2, 28, "gated_delta_rule_wy4_woa_seq", 48, 5, 128);
-    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000, 0x7000, 0x8000, 5, 16,
-                                        48,     128,    128,    2048,   6144,   96,     STASH,  0x9000, 0, 0,
-                                        0xb000, 0,      0xa000, 0xa000, STATE,  0x1000, 0xd000, 0xe000 },
+    params_are(&b,
+               (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), AT(5), AT(6), AT(7),  AT(8), 5,      16,     48,    128,   128,    2048,
+                                    6144,  96,    STASH, AT(9), 0,     0,     AT(11), 0,     AT(10), AT(10), STATE, AT(1), AT(13), AT(14) },
                "8888888844444444488884888888");
     down(&b);
 }
@@ -134,8 +134,8 @@ static void fold_by_sequence(void **state) {
     const gdn_rule_shape s = rule(GDN_OP_FOLD, WORDS, GDN_STATE_TABLE);
     const uint32_t null = 1u << GDN_FOLD_P_IN_SLOTS | 1u << GDN_FOLD_P_CU_ROWS;
     run(&b, &s.base, GDN_FOLD_N_PTR, null, u32, 2, 23, "gated_delta_rule_wy4_fold_seq", 48, 5, 128);
-    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 40, 0x5000, 5, 16,     48, 128, 128,   STASH,
-                                        0x1000, 0x1000, 0x7000, 0,      0,  0,      0, 0x1000, 1,  16,  0x9000 },
+    params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), 40, AT(5), 5, 16,    48, 128, 128,  STASH,
+                                        AT(1), AT(1), AT(7), 0,     0,  0,     0, AT(1), 1,  16,  AT(9) },
                "88884844444488848888448");
     down(&b);
 }
@@ -149,9 +149,9 @@ static void clear_by_sequence(void **state) {
     run(&b, &s.base, 1, 0, NULL, 0, 1, "gated_delta_rule_wy4_flag_clear", 1, 1, 32);
     s.base.flags = WORDS;
     run(&b, &s.base, 2, 0, some, 1, 3, "gated_delta_rule_wy4_flag_clear_seq", 4, 1, 32);
-    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 100 }, "884");
+    params_are(&b, (const uint64_t[]) { AT(1), AT(2), 100 }, "884");
     run(&b, &s.base, 2, 2, many, 1, 3, "gated_delta_rule_wy4_flag_clear_seq", 1024, 1, 32);
-    params_are(&b, (const uint64_t[]) { 0x1000, 0, 1u << 20 }, "884");
+    params_are(&b, (const uint64_t[]) { AT(1), 0, 1u << 20 }, "884");
     down(&b);
 }
 
@@ -164,17 +164,16 @@ static void bf16_states(void **state) {
     s.state_type = GDN_BF16;
     const uint32_t in_place = 1u << GDN_DECODE_P_STATE_OUT | 1u << GDN_DECODE_P_OUT_SLOTS;
     run(&b, &s.base, GDN_DECODE_N_PTR, in_place, five, 1, 24, "gated_delta_rule_decode_bf16_state_ext", 96, 5, 128);
-    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000, 0x7000, 5, 16,     48,     128,   128,
-                                        2048,   6144,   96,     0,      0,      0,      0xb000, 0, 0x9000, 0x9000, STATE, 0x1000 },
+    params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), AT(5), AT(6), AT(7),  5, 16,    48,    128,   128,
+                                        2048,  6144,  96,    0,     0,     0,     AT(11), 0, AT(9), AT(9), STATE, AT(1) },
                "888888844444444488848888");
     s = rule(GDN_OP_VERIFY, GDN_BF16_STATE, GDN_STATE_POOL);
     s.state_type = GDN_BF16, s.max_rows = 4;
     const uint32_t none = 1u << GDN_VERIFY_P_CU_ROWS | 1u << GDN_VERIFY_P_STATE_OUT | 1u << GDN_VERIFY_P_OUT_SLOTS |
                           1u << GDN_VERIFY_P_SEQ_IDS | 1u << GDN_VERIFY_P_RECORD;
     run(&b, &s.base, GDN_VERIFY_N_PTR, none, two_five, 2, 29, "gated_delta_rule_wyn_bf16_state_ext", 48, 5, 128);
-    params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000, 0x7000, 0x8000, 40, 2,
-                                        5,      16,     48,     128,    128,    2048,   6144,   96,     0,  0,
-                                        0,      0xd000, 0,      0xb000, 0xb000, STATE,  0x1000, 0,      3 },
+    params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), AT(5), AT(6), AT(7),  AT(8), 40,     2,      5,     16,    48, 128, 128,
+                                        2048,  6144,  96,    0,     0,     0,     AT(13), 0,     AT(11), AT(11), STATE, AT(1), 0,  3 },
                "88888888444444444448884888884");
     down(&b);
 }

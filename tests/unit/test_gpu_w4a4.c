@@ -44,12 +44,12 @@ static gdn_w4a4_shape quant(uint32_t K, uint32_t stride) {
 }
 
 enum { SCALE2 = 0x3d800000 };
-/* Plans and launches M rows with pointers 0x1000*(i+1); the workspace as given. */
+/* Plans and launches M rows with pointers AT(i + 1); the workspace as given. */
 static gdn_status go(bench *b, const gdn_w4a4_shape *s, uint32_t M, uint64_t workspace, uint64_t *needs) {
     gdn_plan *plan = NULL;
     const bool is_gemv = s->base.op == GDN_OP_W4A4_GEMV;
     uint64_t ptr[GDN_W4A4_GEMV_N_PTR];
-    for (uint32_t i = 0; i < GDN_W4A4_GEMV_N_PTR; i++) ptr[i] = 0x1000u * (i + 1);
+    for (uint32_t i = 0; i < GDN_W4A4_GEMV_N_PTR; i++) ptr[i] = AT(i + 1);
     ptr[GDN_W4A4_GEMV_P_WORKSPACE] = workspace;
     const uint32_t u_gemv[] = { SCALE2, M }, u_quant[] = { M };
     gdn_status st = b->id->ops->plan(b->ctx, &s->base, NULL, &plan, &b->err);
@@ -110,11 +110,11 @@ static void the_quantiser(void **state) {
         b.m.params = 5;
         assert_int_equal(go(&b, &dense, 7, 0, NULL), GDN_OK);
         ran(&b, "w4a4_quant_rows", 7, 0);
-        params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 5120 }, "88884");
+        params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), 5120 }, "88884");
         b.m.params = 6;
         assert_int_equal(go(&b, &apart, 64, 0, NULL), GDN_OK);
         ran(&b, "w4a4_quant_rows_ext", 64, 0);
-        params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 5120, 5123 }, "888844");
+        params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), 5120, 5123 }, "888844");
         shut(&b);
     }
 }
@@ -149,13 +149,13 @@ static void tiles_and_persistent(void **state) {
         mock_lever(&b.m, "w4a4_mx_ps", rows[i].ps);
         init(&b);
         b.m.params = ps ? 12 : 10;
-        const gdn_status st = go(&b, &s, rows[i].M, 0x7000, &needs);
+        const gdn_status st = go(&b, &s, rows[i].M, AT(7), &needs);
         if (st) fail_msg("row %u: %d %s", i, st, b.m.lines ? b.m.line[b.m.lines - 1] : b.text);
         ran(&b, rows[i].entry, rows[i].grid, rows[i].smem);
         assert_int_equal(needs, rows[i].needs);
         params_are(&b,
-                   (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, SCALE2, 0x6000, rows[i].M, rows[i].N, rows[i].K,
-                                        (rows[i].K / 128 + 7) / 8, 0x7000 },
+                   (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), AT(5), SCALE2, AT(6), rows[i].M, rows[i].N, rows[i].K,
+                                        (rows[i].K / 128 + 7) / 8, AT(7) },
                    ps ? "888884844448" : "8888848444");
         if (ps) assert_int_equal(b.m.last.function->smem, 100352); /* one bound for every plan */
         char line[200];
@@ -164,7 +164,7 @@ static void tiles_and_persistent(void **state) {
                  : ps           ? " (METRALE_W4A4_MX_PS)"
                                 : " (METRALE_W4A4_MX_NT)",
                  rows[i].M, rows[i].grid, rows[i].smem);
-        assert_int_equal(go(&b, &s, rows[i].M, 0x7000, NULL), GDN_OK); /* the second time in silence */
+        assert_int_equal(go(&b, &s, rows[i].M, AT(7), NULL), GDN_OK); /* the second time in silence */
         assert_int_equal(b.m.lines, 1);
         assert_string_equal(b.m.line[0], line);
         shut(&b);
@@ -182,7 +182,7 @@ static void plans_share_a_function(void **state) {
     assert_int_equal(b.id->ops->plan(b.ctx, &l.base, NULL, &large, &b.err), GDN_OK);
     assert_int_equal(b.id->ops->plan(b.ctx, &s.base, NULL, &small, &b.err), GDN_OK);
     uint64_t ptr[GDN_W4A4_GEMV_N_PTR];
-    for (uint32_t i = 0; i < GDN_W4A4_GEMV_N_PTR; i++) ptr[i] = 0x1000u * (i + 1);
+    for (uint32_t i = 0; i < GDN_W4A4_GEMV_N_PTR; i++) ptr[i] = AT(i + 1);
     const uint32_t u32[] = { SCALE2, 16 };
     const gdn_launch_args args = { (uint32_t)sizeof args, GDN_W4A4_GEMV_N_PTR, 2, 0, NULL, ptr, u32 };
     assert_int_equal(b.id->ops->launch(large, &args), GDN_OK);
@@ -200,7 +200,7 @@ static void the_workspace(void **state) {
     const gdn_w4a4_shape s = gemv(17408, 5120);
     assert_int_equal(go(&b, &s, 16, 0, NULL), GDN_E_ARG);
     assert_true(mock_said(&b.m, "w4a4: pointer 'workspace' is NULL, the plan needs 8 bytes"));
-    assert_int_equal(go(&b, &s, 16, 0x7002, NULL), GDN_E_ARG);
+    assert_int_equal(go(&b, &s, 16, AT(7) + 2, NULL), GDN_E_ARG);
     assert_true(mock_said(&b.m, "w4a4: pointer 'workspace' is not 4-byte aligned"));
     assert_int_equal(go(&b, &s, 64, 0, NULL), GDN_OK); /* a tile entry does not look at it */
     assert_int_equal(go(&b, &s, 0, 0, NULL), GDN_OK);  /* no rows: done, nothing launched */
@@ -235,7 +235,7 @@ static void absent_without_fp4_tensor_cores(void **state) {
     const gdn_w4a4_shape s = gemv(17408, 5120);
     prepare(&b, "gb10", 90, 132);
     init(&b);
-    assert_int_equal(go(&b, &s, 16, 0x7000, NULL), GDN_ABSENT);
+    assert_int_equal(go(&b, &s, 16, AT(7), NULL), GDN_ABSENT);
     assert_false(mock_said(&b.m, "w4a4_gemv_mx"));
     shut(&b);
 }
@@ -267,7 +267,7 @@ static void f16_on_hopper(void **state) {
         assert_int_equal(b.m.last.dims.grid[0], rows[i].grid);
         assert_int_equal(b.m.last.dims.block[0], rows[i].block);
         assert_int_equal(b.m.last.dims.smem_bytes, rows[i].smem);
-        params_are(&b, (const uint64_t[]) { 0x1000, 0x2000, 0x3000, 0x4000, 0x5000, SCALE2, 0x6000, rows[i].M, 17408, 5120, rows[i].sst },
+        params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), AT(5), SCALE2, AT(6), rows[i].M, 17408, 5120, rows[i].sst },
                    rows[i].sst ? "88888484444" : "8888848444");
         char line[200];
         snprintf(line, sizeof line, "3 route: W4A4: %s (no FP4 tensor cores: exact f16 products) M=%u grid=%u block=%u smem=%uB",
@@ -308,7 +308,7 @@ static void refusals_by_name(void **state) {
     for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         gdn_w4a4_shape s = gemv(rows[i].n, rows[i].k);
         s.max_m = rows[i].m;
-        assert_int_equal(go(&b, &s, 1, 0x7000, NULL), GDN_REFUSED);
+        assert_int_equal(go(&b, &s, 1, AT(7), NULL), GDN_REFUSED);
         assert_string_equal(b.text, rows[i].text);
         gdn_counter c[256];
         uint32_t n = 0, found = 0;

@@ -15,7 +15,8 @@ static gdn_status start(const gdn_plan *p, gdn__call *c, const gpu_decision *d, 
     default: break;
     }
     if ((st = gdn__call_required(c, true, err)) || (st = gdn__call_unused(&p->shape, c, err)) ||
-        (st = gdn__call_by_sequence(&p->shape, c, err)) || (st = gpu_pack(p, c, d->entry, &packed, err)))
+        (st = gdn__call_by_sequence(&p->shape, c, err)) || (st = gpu_pack(p, c, d->entry, &packed, err)) ||
+        (st = gdn__call_apart(&p->shape, c, d->route.workspace_bytes, err)))
         return st;
     return gpu_start(p, d->entry, false, &d->dims, stream, &packed, err);
 }

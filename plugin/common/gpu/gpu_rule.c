@@ -94,7 +94,7 @@ gdn_status gpu_rule_check(const gdn_plan *p, gdn__call *c, const gpu_rule_order 
     if (workspace && !given(c, o->workspace))
         return gdn__fail(err, GDN_E_ARG, "%s: pointer 'workspace' is NULL, the plan needs %llu bytes", gdn__op_name(p->op->op),
                          (unsigned long long)workspace);
-    return GDN_OK;
+    return gdn__call_apart(&p->shape, c, workspace, err);
 }
 
 /* Slots, or plain bases with another output, become tables; int64 offsets become int32. */
