@@ -8,10 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-static uint64_t max_bytes(const gdn__env *env, const gdn__log *log) {
+uint64_t gdn__cache_bound(const gdn__env *env, const gdn__log *log) {
     const char *text = gdn__env_get(env, "GDN_CACHE_MAX_MIB");
     uint64_t mib = GDN__CACHE_DEFAULT_MIB;
     if (text && *text) {
@@ -28,8 +29,8 @@ static uint64_t max_bytes(const gdn__env *env, const gdn__log *log) {
     return mib << 20;
 }
 
-/* The folder that the settings name, made if its parent is there. rule: the setting, for messages. NULL: why says it. */
-static char *base_folder(const gdn__env *env, const char **rule, gdn_text *why) {
+/* The folder that the settings name; make: made if its parent is there. rule: the setting, for messages. NULL: why says it. */
+static char *base_folder(const gdn__env *env, bool make, const char **rule, gdn_text *why) {
     const char *own = gdn__env_get(env, "GDN_CACHE_DIR"), *xdg = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
     char *parent = NULL, *base = NULL;
     gdn_status st = GDN_OK;
@@ -51,8 +52,8 @@ static char *base_folder(const gdn__env *env, const char **rule, gdn_text *why) 
         *rule = "HOME";
         gdn__text_set(why, "HOME is not set");
     }
-    if (parent) st = gdn__folder_make(parent, 0700, why);
-    if (base && st == GDN_OK) st = gdn__folder_make(base, 0700, why);
+    if (parent && make) st = gdn__folder_make(parent, 0700, why);
+    if (base && make && st == GDN_OK) st = gdn__folder_make(base, 0700, why);
     free(parent);
     if (st == GDN_OK) return base;
     free(base);
@@ -63,8 +64,8 @@ void gdn__cache_open(gdn__cache *c, const gdn__env *env, const gdn__log *log, gd
     char reason[1024] = "";
     gdn_text text = { reason, sizeof reason, 0 };
     const char *rule = "";
-    *c = (gdn__cache) { .max_bytes = max_bytes(env, log), .opened = (int64_t)time(NULL) };
-    char *base = base_folder(env, &rule, &text);
+    *c = (gdn__cache) { .max_bytes = gdn__cache_bound(env, log), .opened = (int64_t)time(NULL) };
+    char *base = base_folder(env, true, &rule, &text);
     gdn_status st = base ? gdn__folder_check(base, geteuid(), &text) : GDN_E_IO;
     if (st == GDN_OK) c->root = gdn__format("%s/v%d", base, (int)GDN__CACHE_SCHEMA);
     if (c->root) {
@@ -83,6 +84,29 @@ void gdn__cache_open(gdn__cache *c, const gdn__env *env, const gdn__log *log, gd
         gdn__log_line(log, GDN_LOG_WARN, "cache", "compiled kernels are kept in memory only: %s (from %s)", reason, rule);
     }
     free(base);
+}
+
+static bool is_there(const char *path) {
+    struct stat st;
+    return lstat(path, &st) == 0 || errno != ENOENT;
+}
+
+char *gdn__cache_not_yet(const gdn__env *env, bool *writable) {
+    const char *rule = "";
+    char *base = base_folder(env, false, &rule, NULL);
+    char *root = base ? gdn__format("%s/v%d", base, (int)GDN__CACHE_SCHEMA) : NULL;
+    bool none = root && !is_there(root);
+    /* What would be made: the folder itself and, but for GDN_CACHE_DIR, the one above it. */
+    for (int levels = strcmp(rule, "GDN_CACHE_DIR") == 0 ? 1 : 2; none && levels > 0 && !is_there(base); levels--) {
+        char *slash = strrchr(base, '/');
+        if (slash > base) *slash = '\0';
+    }
+    none = none && is_there(base);
+    *writable = none && access(base, W_OK | X_OK) == 0;
+    free(base);
+    if (none) return root;
+    free(root);
+    return NULL;
 }
 
 void gdn__cache_close(gdn__cache *c) {

@@ -86,6 +86,10 @@ typedef struct gdn__cache {
  * (may be NULL) says the same. */
 void gdn__cache_open(gdn__cache *c, const gdn__env *env, const gdn__log *log, gdn_text *why);
 void gdn__cache_close(gdn__cache *c);
+/* The folder that gdn__cache_open would make, when it is not there: nothing is made here. NULL: it is there, or cannot be made. Caller
+ * frees. writable: whether it could be. */
+char *gdn__cache_not_yet(const gdn__env *env, bool *writable);
+uint64_t gdn__cache_bound(const gdn__env *env, const gdn__log *log); /* bytes */
 /* Moves a refused entry into bad/. false: it could not be moved. */
 bool gdn__cache_quarantine(const gdn__cache *c, const char *path);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* GDN_OK and c->root NULL: there is none yet. */
 static gdn_status open_cache(gdn__cache *c, gdn_cache_sums *sums, gdn_text *folder, gdn_text *err) {
     const gdn__log silent = { NULL, NULL, GDN_LOG_ERROR };
     const gdn__env *env = gdn__env_shared();
@@ -20,6 +21,16 @@ static gdn_status open_cache(gdn__cache *c, gdn_cache_sums *sums, gdn_text *fold
     if (!env) {
         gdn__text_set(err, "%s", gdn_status_text(GDN_E_NOMEM));
         return GDN_E_NOMEM;
+    }
+    bool could;
+    char *none = gdn__cache_not_yet(env, &could);
+    if (none) { /* looking at it makes no folder */
+        *c = (gdn__cache) { .max_bytes = gdn__cache_bound(env, &silent) };
+        gdn__text_set(folder, "%s", none);
+        free(none);
+        sums->writable = could;
+        sums->max_bytes = c->max_bytes;
+        return GDN_OK;
     }
     gdn__cache_open(c, env, &silent, &text);
     if (!c->root) {
@@ -68,7 +79,7 @@ gdn_status gdn_cache_each(void (*each)(void *user, const gdn_cache_row *row), vo
     gdn__cache c;
     gdn__text_set(err, "%s", "");
     gdn_status st = open_cache(&c, sums, folder, err);
-    if (st != GDN_OK) return st;
+    if (st != GDN_OK || !c.root) return st;
     listing l = { each, user, sums };
     st = gdn__cache_walk(c.root, list_one, &l, err);
     gdn__cache_close(&c);
@@ -80,7 +91,7 @@ gdn_status gdn_cache_prune(uint64_t max_bytes, gdn_cache_sums *sums, gdn_text *f
     gdn__trimmed t;
     gdn__text_set(err, "%s", "");
     gdn_status st = open_cache(&c, sums, folder, err);
-    if (st != GDN_OK) return st;
+    if (st != GDN_OK || !c.root) return st;
     if (!c.writable) {
         gdn__text_set(err, "%s cannot be written", c.root);
         st = GDN_E_IO;

@@ -49,7 +49,7 @@ void gdn__cuda_explain(const gdn__cuda_api *api, const char *call, gdn__cu_resul
     if (api->cuGetErrorName(r, &name) != GDN__CU_OK || !name) name = "an error that the driver has no name for";
     if (api->cuGetErrorString(r, &text) != GDN__CU_OK || !text) text = "";
     (void)snprintf(buf, cap, "%s: %s (%d)%s%s%s", call, name, r, *text ? ": " : "", text,
-                   gdn__cuda_status(r) == GDN_E_CAPTURE ? "; create the plan before capture" : "");
+                   gdn__cuda_status(r) == GDN_E_CAPTURE ? "; make plans, memory and copies before the capture" : "");
 }
 
 static char *path_of(void *library) {

@@ -4,8 +4,8 @@
  * caller's capture. copy_in and copy_out return when the host's bytes were read or written. fill may be captured. */
 #include "cuda_internal.h"
 
-static gdn_status refuse(const gdn__cuda *cu, const char *what) {
-    gdn__log_line(&cu->log, GDN_LOG_ERROR, "cuda", "%s: the stream is capturing; create the plan before capture", what);
+static gdn_status refuse(const gdn__cuda *cu, const char *what, const char *instead) {
+    gdn__log_line(&cu->log, GDN_LOG_ERROR, "cuda", "%s: the stream is capturing; %s", what, instead);
     return GDN_E_CAPTURE;
 }
 
@@ -33,19 +33,23 @@ static void mem_free(void *user, int32_t ordinal, uint64_t ptr) {
 }
 
 /* Opens the scope of a call that a capture does not allow. */
-static gdn_status enter_uncaptured(gdn__cuda *cu, int32_t ordinal, void *stream, const char *what, gdn__cuda_scope *s) {
+static gdn_status enter_uncaptured(gdn__cuda *cu, int32_t ordinal, void *stream, const char *what, const char *instead,
+                                   gdn__cuda_scope *s) {
     gdn_status st = gdn__cuda_enter(cu, ordinal, false, s, NULL);
     if (st != GDN_OK) return st;
     st = gdn__cuda_not_capturing(cu, stream);
     if (st != GDN_OK) gdn__cuda_leave(s);
-    return st == GDN_E_CAPTURE ? refuse(cu, what) : st;
+    return st == GDN_E_CAPTURE ? refuse(cu, what, instead) : st;
 }
+
+/* The call itself waits, so a replay could not hold it. */
+static const char copies[] = "copy before the capture begins or after it has ended (fill, and state_copy between slots, can be captured)";
 
 static gdn_status copy_in(void *user, int32_t ordinal, void *stream, uint64_t dst, const void *src, uint64_t bytes) {
     gdn__cuda *cu = user;
     gdn__cuda_scope s;
     if (bytes && (!dst || !src)) return GDN_E_ARG;
-    gdn_status st = enter_uncaptured(cu, ordinal, stream, "copy_in", &s);
+    gdn_status st = enter_uncaptured(cu, ordinal, stream, "copy_in", copies, &s);
     if (st != GDN_OK) return st;
     if (bytes) st = gdn__cuda_check(cu, cu->api.cuMemcpyHtoDAsync(dst, src, (size_t)bytes, stream), "cuMemcpyHtoDAsync", NULL);
     /* Pinned memory would still be read after the return. */
@@ -58,7 +62,7 @@ static gdn_status copy_out(void *user, int32_t ordinal, void *stream, void *dst,
     gdn__cuda *cu = user;
     gdn__cuda_scope s;
     if (bytes && (!dst || !src)) return GDN_E_ARG;
-    gdn_status st = enter_uncaptured(cu, ordinal, stream, "copy_out", &s);
+    gdn_status st = enter_uncaptured(cu, ordinal, stream, "copy_out", copies, &s);
     if (st != GDN_OK) return st;
     if (bytes) st = gdn__cuda_check(cu, cu->api.cuMemcpyDtoHAsync(dst, src, (size_t)bytes, stream), "cuMemcpyDtoHAsync", NULL);
     if (bytes && st == GDN_OK) st = gdn__cuda_check(cu, cu->api.cuStreamSynchronize(stream), "cuStreamSynchronize", NULL);
@@ -80,7 +84,7 @@ static gdn_status fill(void *user, int32_t ordinal, void *stream, uint64_t dst, 
 static gdn_status wait_for(void *user, int32_t ordinal, void *stream) {
     gdn__cuda *cu = user;
     gdn__cuda_scope s;
-    gdn_status st = enter_uncaptured(cu, ordinal, stream, "sync", &s);
+    gdn_status st = enter_uncaptured(cu, ordinal, stream, "sync", "wait once the capture has ended", &s);
     if (st != GDN_OK) return st;
     st = gdn__cuda_check(cu, cu->api.cuStreamSynchronize(stream), "cuStreamSynchronize", NULL);
     gdn__cuda_leave(&s);

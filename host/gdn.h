@@ -113,6 +113,7 @@ GDN_API gdn_status gdn_counters(const gdn *g, gdn_counter *out, uint32_t cap, ui
 /* ---- memory of the target's device: plain host memory on cpu ---- */
 GDN_API gdn_status gdn_mem_alloc(gdn *g, uint64_t bytes, uint64_t *out); /* [any] aligned to 256 bytes, not cleared */
 GDN_API void gdn_mem_free(gdn *g, uint64_t ptr);                         /* [any] 0 is ignored */
+/* Copies and gdn_sync wait: on a capturing stream they are GDN_E_CAPTURE, and the capture goes on. gdn_fill may be captured. */
 /* [any] src may be reused on return. */
 GDN_API gdn_status gdn_copy_in(gdn *g, void *stream, uint64_t dst, const void *src, uint64_t bytes);
 GDN_API gdn_status gdn_copy_out(gdn *g, void *stream, void *dst, uint64_t src, uint64_t bytes); /* [any] returns when the bytes are there */

@@ -31,6 +31,11 @@ typedef struct gdn_compile_row {
 GDN_API gdn_status gdn_compile_ahead(const gdn_options *opt, const char *arch, const char *folder, uint32_t flags,
                                      void (*each)(void *user, const gdn_compile_row *row), void *user, gdn_text *err);
 
+/* [any] The same for modules of the caller's own, what an engine gives to gdn_backend_of()'s modules_load: found there likewise. All are
+ * for one architecture; owner stands for the target in the rows. */
+GDN_API gdn_status gdn_compile_jobs(const gdn_options *opt, const char *owner, uint32_t n, const gdn_compile_job *jobs, const char *folder,
+                                    uint32_t flags, void (*each)(void *user, const gdn_compile_row *row), void *user, gdn_text *err);
+
 typedef struct gdn_cache_row {
     uint32_t struct_size;
     int32_t status; /* GDN_OK; GDN_E_IO: damaged; GDN_ABSENT: without its side file, being written or left over */

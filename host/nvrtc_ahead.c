@@ -1,4 +1,5 @@
-/* nvrtc_ahead.c - gdn_compile_ahead: the modules that a plugin lists, compiled into a folder, without a device. */
+/* nvrtc_ahead.c - gdn_compile_ahead and gdn_compile_jobs: the modules that a plugin or the caller lists, compiled into a folder, without a
+ * device. */
 #include "cuda_backend.h"
 #include "gdn_cubins.h"
 #include "gdn_modules.h"
@@ -52,6 +53,26 @@ static const gdn_modules *modules_of(const gdn__plugin *p) {
     return m && GDN_HAS(m, gdn_modules, count) && GDN_HAS(m, gdn_modules, get) ? m : NULL;
 }
 
+/* Room for n modules; GDN_E_NOMEM is said. */
+static gdn_status take_room(ahead *a, gdn_text *err) {
+    a->jobs = gdn__alloc(a->n * sizeof *a->jobs);
+    a->keys = gdn__alloc(a->n * sizeof *a->keys);
+    a->cubins = gdn__alloc(a->n * sizeof *a->cubins);
+    a->status = gdn__alloc(a->n * sizeof *a->status);
+    a->why = gdn__alloc(a->n * sizeof *a->why);
+    if (a->jobs && a->keys && a->cubins && a->status && a->why) return GDN_OK;
+    gdn__text_set(err, "%s", gdn_status_text(GDN_E_NOMEM));
+    return GDN_E_NOMEM;
+}
+
+/* Checked, and what its key is. */
+static gdn_status take_job(ahead *a, uint32_t i, gdn_text *err) {
+    gdn_compile_job checked;
+    gdn_status st = gdn__job_read(a->jobs, i, &checked, err);
+    if (st == GDN_OK) st = gdn__jit_sources(&a->jit, &a->jobs[i], err);
+    return st == GDN_OK ? gdn__cubin_key(&a->jobs[i], "", &a->keys[i]) : st;
+}
+
 static gdn_status list_jobs(ahead *a, const gdn__plugin *p, gdn_text *err) {
     const gdn_modules *m = modules_of(p);
     a->n = m ? m->count(a->arch) : 0;
@@ -59,26 +80,31 @@ static gdn_status list_jobs(ahead *a, const gdn__plugin *p, gdn_text *err) {
         gdn__text_set(err, "target '%s' has no modules%s%s", a->target, m ? " for " : " to compile", m ? a->arch : "");
         return GDN_ABSENT;
     }
-    a->jobs = gdn__alloc(a->n * sizeof *a->jobs);
-    a->keys = gdn__alloc(a->n * sizeof *a->keys);
-    a->cubins = gdn__alloc(a->n * sizeof *a->cubins);
-    a->status = gdn__alloc(a->n * sizeof *a->status);
-    a->why = gdn__alloc(a->n * sizeof *a->why);
-    gdn_status st = a->jobs && a->keys && a->cubins && a->status && a->why ? GDN_OK : GDN_E_NOMEM;
+    gdn_status st = take_room(a, err);
     for (uint32_t i = 0; i < a->n && st == GDN_OK; i++) {
         a->jobs[i].struct_size = (uint32_t)sizeof a->jobs[i];
         st = m->get(a->arch, i, &a->jobs[i]);
         a->jobs[i].struct_size = (uint32_t)sizeof a->jobs[i]; /* the rest is zero when the plugin knows less */
-        gdn_compile_job checked;
         if (st != GDN_OK)
             gdn__text_set(err, "target '%s': module %u of %u: %s", a->target, (unsigned)i, (unsigned)a->n, gdn_status_text(st));
         else
-            st = gdn__job_read(a->jobs, i, &checked, err);
-        if (st == GDN_OK) st = gdn__jit_sources(&a->jit, &a->jobs[i], err);
-        if (st == GDN_OK) st = gdn__cubin_key(&a->jobs[i], "", &a->keys[i]);
+            st = take_job(a, i, err);
     }
-    if (st == GDN_E_NOMEM) gdn__text_set(err, "%s", gdn_status_text(st));
     return st > 0 ? GDN_E_INTERNAL : st;
+}
+
+/* The caller's, all for one architecture. */
+static gdn_status copy_jobs(ahead *a, const gdn_compile_job *jobs, gdn_text *err) {
+    gdn_status st = take_room(a, err);
+    for (uint32_t i = 0; i < a->n && st == GDN_OK; i++) {
+        st = gdn__job_read(jobs, i, &a->jobs[i], err);
+        if (st == GDN_OK && strcmp(a->jobs[i].arch, a->arch) != 0) {
+            gdn__text_set(err, "%s is for %s, the first module for %s", a->jobs[i].name, a->jobs[i].arch, a->arch);
+            st = GDN_E_ARG;
+        }
+        if (st == GDN_OK) st = take_job(a, i, err);
+    }
+    return st;
 }
 
 /* What the folder has already, made by this very NVRTC; two targets share modules. */
@@ -217,6 +243,27 @@ static void drop(ahead *a) {
     free(a->jobs);
 }
 
+static bool arch_told(const char *arch, gdn_text *err) {
+    uint32_t number;
+    char suffix;
+    if (gdn__arch_read(arch, &number, &suffix)) return true;
+    gdn__text_set(err, "architecture '%.40s': expected sm_<number>, with a or f behind it or not (PTX is never made)", arch);
+    return false;
+}
+
+/* plugin NULL: the jobs are the caller's. */
+static gdn_status compile(ahead *a, const gdn__plugin *plugin, const gdn_compile_job *jobs, const gdn__env *env, const gdn__log *log,
+                          gdn_text *err) {
+    gdn_status st = gdn__jit_open(&a->jit, env, log, err);
+    if (st != GDN_OK) return st;
+    a->jit.nocache = true; /* what is shipped is compiled here and now */
+    st = plugin ? list_jobs(a, plugin, err) : copy_jobs(a, jobs, err);
+    if (st == GDN_OK) st = run(a, err);
+    gdn__jit_close(&a->jit);
+    drop(a);
+    return st;
+}
+
 gdn_status gdn_compile_ahead(const gdn_options *opt, const char *arch, const char *folder, uint32_t flags,
                              void (*each)(void *user, const gdn_compile_row *row), void *user, gdn_text *err) {
     gdn_options o;
@@ -230,24 +277,30 @@ gdn_status gdn_compile_ahead(const gdn_options *opt, const char *arch, const cha
         gdn__text_set(err, "%s", env ? "gdn_compile_ahead: arch or folder is missing" : gdn_status_text(GDN_E_NOMEM));
         return env ? GDN_E_ARG : GDN_E_NOMEM;
     }
-    uint32_t number;
-    char suffix;
-    if (!gdn__arch_read(arch, &number, &suffix)) {
-        gdn__text_set(err, "architecture '%.40s': expected sm_<number>, with a or f behind it or not (PTX is never made)", arch);
-        return GDN_E_ARCH;
-    }
+    if (!arch_told(arch, err)) return GDN_E_ARCH;
     gdn__log_open(&o, env, &log);
     st = find_plugin(&o, env, &log, &plugin, err);
     if (st != GDN_OK) return st;
     ahead a = { .target = plugin.id.target, .arch = arch, .folder = folder, .flags = flags, .each = each, .user = user };
-    st = gdn__jit_open(&a.jit, env, &log, err);
-    if (st == GDN_OK) {
-        a.jit.nocache = true; /* what is shipped is compiled here and now */
-        st = list_jobs(&a, &plugin, err);
-        if (st == GDN_OK) st = run(&a, err);
-        gdn__jit_close(&a.jit);
-    }
-    drop(&a);
+    st = compile(&a, &plugin, NULL, env, &log, err);
     gdn__plugin_retire(&plugin, false);
     return st;
+}
+
+gdn_status gdn_compile_jobs(const gdn_options *opt, const char *owner, uint32_t n, const gdn_compile_job *jobs, const char *folder,
+                            uint32_t flags, void (*each)(void *user, const gdn_compile_row *row), void *user, gdn_text *err) {
+    gdn_options o;
+    gdn__log log;
+    const gdn__env *env = gdn__env_shared();
+    gdn__text_set(err, "%s", "");
+    const gdn_status st = gdn__options_read(opt, &o, err);
+    if (st != GDN_OK) return st;
+    if (!owner || !n || !jobs || !jobs->arch || !folder || !*folder || !env) {
+        gdn__text_set(err, "%s", env ? "gdn_compile_jobs: owner, jobs, arch or folder is missing" : gdn_status_text(GDN_E_NOMEM));
+        return env ? GDN_E_ARG : GDN_E_NOMEM;
+    }
+    if (!arch_told(jobs->arch, err)) return GDN_E_ARCH;
+    gdn__log_open(&o, env, &log);
+    ahead a = { .target = owner, .arch = jobs->arch, .folder = folder, .flags = flags, .n = n, .each = each, .user = user };
+    return compile(&a, NULL, jobs, env, &log, err);
 }

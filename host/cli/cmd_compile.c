@@ -1,5 +1,6 @@
 /* cmd_compile.c - gdn compile: a folder of compiled kernels, made on a machine that needs no GPU. */
 #include "cli_state.h"
+#include "engine.h"
 #include "gdn_cubins.h"
 
 #include <getopt.h>
@@ -9,8 +10,8 @@
 
 static const char help[] =
     "usage: gdn compile --arch ARCH[,ARCH] --out DIR [options]\n\n"
-    "Compiles every module of the GPU targets for each architecture, with NVRTC and without a GPU, and writes what the GPU will\n"
-    "load. A program finds the files through GDN_CUBIN_DIR=DIR, or installed as <datadir>/gdn/cubins; then it compiles nothing\n"
+    "Compiles every module of the GPU targets, and the engine's, for each architecture, with NVRTC and without a GPU, and writes\n"
+    "what the GPU will load. A program finds the files through GDN_CUBIN_DIR=DIR, or installed as <datadir>/gdn/cubins; then it compiles nothing\n"
     "at its start and needs no NVRTC.\n\n"
     "  --arch LIST         sm_90a, sm_121f, ...; exact names\n"
     "  --out DIR           the folder, made if its parent is there; what it holds already is kept\n"
@@ -100,7 +101,21 @@ static void draw_progress(void *user, uint32_t severity, const char *area, const
         plain_log(user, severity, area, msg);
 }
 
-/* One architecture through all targets. A target that was not named may be absent; an architecture must be served by one. */
+/* The engine's own kernels use nothing of one architecture alone: no suffix. */
+static bool compile_engine(const cli_common *c, const order *o, const char *arch, table *t) {
+    char plain[CLI_TEXT], why[CLI_TEXT] = "";
+    gdn_text err = { why, sizeof why, 0 };
+    gdn_compile_job job;
+    size_t n = (size_t)snprintf(plain, sizeof plain, "%s", arch);
+    if (n > 1 && n < sizeof plain && (plain[n - 1] == 'a' || plain[n - 1] == 'f')) plain[n - 1] = '\0';
+    gdn_engine_module(plain, &job);
+    const gdn_status st = gdn_compile_jobs(&c->open, "engine", 1, &job, o->out, o->flags, collect, t, &err);
+    if (st != GDN_OK) cli_failed(c, st, why);
+    return st == GDN_OK;
+}
+
+/* One architecture through all targets, and the engine. A target that was not named may be absent; an architecture must be served by one.
+ */
 static bool compile_arch(const cli_common *c, const order *o, const char *arch, table *t) {
     char last[CLI_TEXT] = "";
     bool ok = true;
@@ -127,7 +142,7 @@ static bool compile_arch(const cli_common *c, const order *o, const char *arch, 
         cli_error(c, "%s: no target compiles for it: %s", arch, last);
         ok = false;
     }
-    return ok;
+    return ok && compile_engine(c, o, arch, t);
 }
 
 static int run(const cli_common *c, const order *o) {

@@ -2,6 +2,7 @@
  * compiled through the target's own backend for the device that is there. bf16 only. */
 #include "cublas.h"
 #include "dense.h"
+#include "engine.h"
 #include "engine_rows.h"
 #include "engine_text.h"
 #include <stdio.h>
@@ -32,8 +33,20 @@ static void gpu_close(void *ctx) {
     free(d);
 }
 
-static gdn_status load_kernels(gpu *d, const gdn_device *device, gdn_text *err) {
+void gdn_engine_module(const char *arch, gdn_compile_job *out) {
     static const char *const options[] = { "--std=c++17", "--fmad=false" };
+    *out = (gdn_compile_job) { .struct_size = (uint32_t)sizeof *out,
+                               .n_headers = gdn__engine_headers,
+                               .name = gdn__engine_sources_names[0],
+                               .source = gdn__engine_sources_texts[0],
+                               .header_names = gdn__engine_headers_names,
+                               .headers = gdn__engine_headers_texts,
+                               .options = options,
+                               .arch = arch,
+                               .n_options = 2 };
+}
+
+static gdn_status load_kernels(gpu *d, const gdn_device *device, gdn_text *err) {
     static const char *const entries[GDN__ROWS_ENTRIES] = {
 #define ROW(id, name) "gdn_engine_" #name,
         GDN__ROWS_MAP(ROW)
@@ -41,16 +54,9 @@ static gdn_status load_kernels(gpu *d, const gdn_device *device, gdn_text *err) 
     };
     char arch[16], why[400] = "";
     gdn_text text = { why, sizeof why, 0 };
+    gdn_compile_job job;
     snprintf(arch, sizeof arch, "sm_%u%u", device->cc_major % 1000, device->cc_minor % 10);
-    const gdn_compile_job job = { .struct_size = (uint32_t)sizeof job,
-                                  .n_headers = gdn__engine_headers,
-                                  .name = gdn__engine_sources_names[0],
-                                  .source = gdn__engine_sources_texts[0],
-                                  .header_names = gdn__engine_headers_names,
-                                  .headers = gdn__engine_headers_texts,
-                                  .options = options,
-                                  .arch = arch,
-                                  .n_options = 2 };
+    gdn_engine_module(arch, &job);
     gdn_status st = GDN_OK;
     (void)d->backend->modules_load(d->backend->user, d->ordinal, 1, &job, &d->module, &st, &text);
     if (st != GDN_OK) return gdn__engine_say(err, st, "the engine's kernels: %s", why[0] ? why : gdn_status_text(st));

@@ -28,7 +28,8 @@ enum { GDN_ENGINE_MAX_ROWS = 4 };
 
 typedef struct gdn_engine gdn_engine;
 
-/* What is being done: "loading" in layers, "prompt" in tokens when a prefill takes several segments. done == total at its end. */
+/* What is being done: "loading" in layers, "prompt" in tokens when a prefill takes several segments, "text" in
+ * tokens of a perplexity. done == total at its end. */
 typedef void (*gdn_engine_progress)(void *user, const char *what, uint64_t done, uint64_t total);
 
 typedef struct gdn_engine_options {
@@ -38,7 +39,7 @@ typedef struct gdn_engine_options {
     bool woa;                     /* verify 4 rows by verify_woa; an error when the target refuses (lever gdn_woa = 1)     */
     bool w4a4;                    /* projections by NVFP4 codes of both sides, where the target takes their sizes (K % 128)  */
     bool no_graph;                /* launch the kernels of every step one by one                                           */
-    gdn_engine_progress progress; /* may be NULL; called by load and prefill                                               */
+    gdn_engine_progress progress; /* may be NULL; called by load, prefill, perplexity                                               */
     void *user;
 } gdn_engine_options;
 
@@ -75,5 +76,9 @@ typedef void (*gdn_engine_projection_fn)(void *user, const char *name, uint32_t 
 void gdn_engine_projections(const gdn_engine *e, gdn_engine_projection_fn each, void *user);
 /* exp of the mean of -ln p(token | those before it) over tokens 1..n-1, n >= 2, by prefill. The sequence is reset before and after. */
 gdn_status gdn_engine_perplexity(gdn_engine *e, const uint32_t *tokens, uint64_t n, double *out, gdn_text *err);
+
+/* What the engine itself compiles on a GPU, to be compiled ahead (gdn_compile_jobs). arch: "sm_90", the device's without a suffix; it and
+ * the text live as long as the caller's string and the program. */
+void gdn_engine_module(const char *arch, gdn_compile_job *out);
 
 #endif

@@ -1,5 +1,5 @@
 /* perplexity.c - how well a text is foreseen: exp of the mean of -ln p(token | those before it), from the second token on. */
-#include "engine.h"
+#include "engine_internal.h"
 #include "engine_text.h"
 #include <math.h>
 #include <stdlib.h>
@@ -26,6 +26,7 @@ gdn_status gdn_engine_perplexity(gdn_engine *e, const uint32_t *tokens, uint64_t
         const uint64_t rows = n - at < PIECE ? n - at : PIECE;
         s = gdn_engine_prefill(e, tokens + at, rows, true, logits, err);
         for (uint64_t i = 0; s == GDN_OK && i < rows && at + i + 1 < n; i++) sum += surprise(logits + i * vocab, vocab, tokens[at + i + 1]);
+        if (s == GDN_OK && e->progress && n > PIECE) e->progress(e->user, "text", at + rows, n);
     }
     free(logits);
     if (s == GDN_OK) s = gdn_engine_reset(e, err);

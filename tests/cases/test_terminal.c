@@ -87,6 +87,14 @@ static void generate(void **state) {
     assert_null(strstr(said, "prompt [")); /* the control: no terminal, no bar */
     assert_int_equal(RUN(true, "generate", "--target", "cpu", "--model", model, "--prompt", "short", "--n", "2"), 0);
     assert_null(strstr(said, "prompt [")); /* nor for one segment */
+    assert_int_equal(
+        RUN(true, "generate", "--target", "cpu", "--model", model, "--prompt", "short", "--n", "2", "--w4a4", "--held", "long.prompt"), 0);
+    char *first = strstr(said, "text ["); /* the held text, before and after */
+    assert_non_null(first);
+    assert_non_null(strstr(first, "] 512/5000"));
+    first = strstr(first, "] 5000/5000");
+    assert_non_null(first);
+    assert_non_null(strstr(first + 1, "] 5000/5000"));
     unlink("long.prompt");
     free(text);
 }

@@ -2,6 +2,7 @@
 #include "host_test.h"
 
 #include <jansson.h>
+#include <unistd.h>
 
 static char out[65536];
 
@@ -161,6 +162,11 @@ static void test_faults(void **state) {
     expect("", "cache lists", 2, "expected one of list, verify, prune, not 'lists'");
     expect("GDN_CACHE_MAX_MIB=foo", "cache list", 0, "GDN_CACHE_MAX_MIB=foo: expected a whole number from 1 to 1048576");
     expect("GDN_CACHE_MAX_MIB=8", "cache list", 0, " of 8 MiB");
+    expect("GDN_CACHE_DIR=/tmp/gdn-none-yet", "cache list", 0, "/tmp/gdn-none-yet/v1: 0 modules"); /* and stays not there */
+    expect("GDN_CACHE_DIR=/tmp/gdn-none-yet", "cache verify", 0, ": 0 modules");
+    expect("GDN_CACHE_DIR=/tmp/gdn-none-yet", "cache prune", 0, ": 0 removed");
+    assert_int_not_equal(access("/tmp/gdn-none-yet", F_OK), 0);
+    expect("GDN_CACHE_DIR=/tmp/gdn-none-yet/deeper", "cache list", 1, "no cache: "); /* its parent is not there either */
     assert_null(strstr(out, "expected"));
     expect("GDN_CACHE_DRI=/x", "cache list", 0, "GDN_CACHE_DRI is set but nothing reads it; did you mean GDN_CACHE_DIR?");
 }

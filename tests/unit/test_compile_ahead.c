@@ -1,6 +1,7 @@
 /* test_compile_ahead.c - gdn_compile_ahead and the public side of the cache, with the real GPU plugins' module lists and the
  * fake NVRTC: what is compiled ahead is what is found without a compiler. */
 #include "cuda_test.h"
+#include "engine.h"
 #include "gdn_cubins.h"
 #include "gdn_modules.h"
 
@@ -93,6 +94,40 @@ static void test_ahead(void **state) {
     assert_int_equal(count_tree(out).temps, 0);
 }
 
+/* A caller's own module, as the engine's: in the same folder, found without a compiler, kept the second time. */
+static void test_jobs(void **state) {
+    (void)state;
+    char shipped[128];
+    (void)snprintf(shipped, sizeof shipped, "GDN_CUBIN_DIR=%s", out);
+    const char *const vars[] = { shipped, "GDN_CACHE_DIR=/nowhere/cache", "GDN_NVRTC=/nowhere/libnvrtc.so.13", NULL };
+    gdn_options opt = GDN_OPTIONS_INIT;
+    gdn_compile_job job[2];
+    gdn__cubin c;
+    gdn_status st;
+    gdn__jit j;
+    seen s = { 0 };
+    reason r;
+    gdn_engine_module("sm_90", &job[0]);
+    assert_string_equal(job[0].name, "engine_rows.cu");
+    if (gdn_compile_jobs(&opt, "engine", 1, job, out, 0, see, &s, reason_of(&r)) != GDN_OK) fail_msg("%s", r.buf);
+    assert_true(s.rows == 1 && s.good == 1 && s.kept == 0);
+    assert_int_equal(gdn_compile_jobs(&opt, "engine", 1, job, out, 0, see, &s, reason_of(&r)), GDN_OK);
+    assert_true(s.rows == 2 && s.kept == 1);
+    gdn__env env = env_of(vars);
+    const gdn__log log = log_threads(&h);
+    assert_int_equal(gdn__jit_open(&j, &env, &log, NULL), GDN_OK);
+    if (gdn__jit_get(&j, 1, job, NULL, NULL, &c, &st, NULL) != GDN_OK) fail_msg("%s", h.text);
+    gdn__cubin_free(&c);
+    gdn__jit_close(&j);
+    gdn__env_drop(&env);
+    gdn_engine_module("sm_121", &job[1]); /* one architecture a call */
+    assert_int_equal(gdn_compile_jobs(&opt, "engine", 2, job, out, 0, see, &s, reason_of(&r)), GDN_E_ARG);
+    assert_contains(r.buf, "engine_rows.cu is for sm_121, the first module for sm_90");
+    job[0].arch = "compute_90";
+    assert_int_equal(gdn_compile_jobs(&opt, "engine", 1, job, out, 0, see, &s, reason_of(&r)), GDN_E_ARCH);
+    assert_int_equal(gdn_compile_jobs(&opt, "engine", 0, job, out, 0, see, &s, reason_of(&r)), GDN_E_ARG);
+}
+
 static void test_refusals(void **state) {
     (void)state;
     seen s;
@@ -176,7 +211,8 @@ int main(void) {
     (void)snprintf(out, sizeof out, "%s/out", folder);
     /* Before the environment is read, which is once a process. */
     if (setenv("GDN_NVRTC", FAKE_NVRTC13, 1) || setenv("GDN_CACHE_DIR", folder, 1) || unsetenv("GDN_PLUGIN_PATH")) return 1;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_ahead), cmocka_unit_test(test_refusals), cmocka_unit_test(test_cache) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_ahead), cmocka_unit_test(test_jobs), cmocka_unit_test(test_refusals),
+                                        cmocka_unit_test(test_cache) };
     const int failed = cmocka_run_group_tests_name("test_compile_ahead", tests, NULL, NULL);
     remove_tree(folder);
     return failed != 0;

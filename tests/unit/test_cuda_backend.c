@@ -187,7 +187,7 @@ static void test_capture(void **state) {
         for (int i = 0; i < 4; i++) (void)strcat(only, "cuCtxPushCurrent cuStreamIsCapturing cuCtxPopCurrent ");
         assert_string_equal(fake->trail, only);
     }
-    assert_contains(h.text, "copy_in: the stream is capturing; create the plan before capture");
+    assert_contains(h.text, "copy_in: the stream is capturing; copy before the capture begins or after it has ended");
     assert_int_equal(b->fill(b->user, 0, &s, p, 1, 16), GDN_OK); /* a node of the graph */
     s.capturing = 0;
     assert_int_equal(b->capturing(b->user, 0, &s, &yes), GDN_OK);
@@ -203,7 +203,9 @@ static void test_capture(void **state) {
     fake->fail_at = fake->calls + 3; /* push, relax, alloc */
     assert_int_equal(b->mem_alloc(b->user, 0, 16, &p), GDN_E_CAPTURE);
     assert_int_equal(p, 0);
-    assert_contains(h.text, "cuMemAlloc: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900): as the test asked; create the plan before capture");
+    assert_contains(
+        h.text,
+        "cuMemAlloc: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900): as the test asked; make plans, memory and copies before the capture");
     fake->fail_at = 0;
     gdn__cuda_backend_close(b);
     expect_nothing_left();
