@@ -29,6 +29,9 @@
  * Packed batches: cu[0..batch], cu[0] may be > 0, cu[b] == cu[b+1] is a sequence without tokens: its state is unchanged (or
  * copied to its output slot; fresh: zeroed), and it has no output row. Rows outside [cu[0], cu[batch]) are neither read nor written.
  * max_tokens bounds cu[batch] - cu[0]; that the arrays reach from row cu[0] to row cu[batch] is the caller's word.
+ * One shape may serve the operations of a layer, `op` set anew: sizes and maxima of what an operation does not have (max_tokens but
+ * in prefill, max_rows in prefill and decode, gates, strides and scale in fold, hi_capacity, slab_entries, stash_* where there is none)
+ * are not looked at. What would ask it for something is refused: ckpt_every but in prefill, offsets in decode.
  * Offsets without a plan that has them (offsets), slots without a pool (state_addr) and checkpoints without ckpt_every are
  * refused (GDN_E_ARG), not ignored. */
 #ifndef GDN_OP_RULE_H

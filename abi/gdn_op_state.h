@@ -10,7 +10,7 @@
 typedef struct gdn_state_shape {
     gdn_shape base;      /* act_type is not looked at                            */
     uint64_t bytes;      /* bytes of one state, copied or zeroed                 */
-    uint64_t src_stride; /* bytes from slot to slot of the source; 0 = bytes     */
+    uint64_t src_stride; /* bytes from slot to slot of the source; 0 = bytes. state_zero looks at neither src_stride nor src_slots */
     uint64_t dst_stride; /* the same for the destination                         */
     uint64_t src_slots;  /* slots that exist, for GDN_PLAN_CHECKED; 0 = unknown  */
     uint64_t dst_slots;

@@ -57,11 +57,19 @@ typedef struct gdn_host {
 } gdn_host;
 
 /* ---- questions and answers ---- */
+/* A kernel that was asked for and declined. */
+typedef struct gdn_refusal {
+    const char *lever; /* key that asked for it, else NULL */
+    const char *guard; /* first guard of it that declined  */
+} gdn_refusal;
+enum { GDN_ROUTE_REFUSALS = 4 };
+
 typedef struct gdn_route { /* what would run, and why */
     uint32_t struct_size;
     uint32_t chosen;         /* 1 the requested kernel, 0 its fallback (or nothing: entry NULL)  */
     const char *entry;       /* the very string the kernel was bound with                        */
-    const char *guard;       /* first guard that declined, else NULL                             */
+    const char *guard;       /* first guard that declined the requested kernel, else NULL; where several
+                              * were requested, of the last of them: refused has all                */
     const char *lever;       /* key that decided, else NULL                                      */
     const char *lever_where; /* where its value comes from, else NULL                            */
     uint32_t lever_source;   /* GDN_FROM_*                                                       */
@@ -69,6 +77,9 @@ typedef struct gdn_route { /* what would run, and why */
     uint32_t grid[3];
     uint32_t block[3];
     uint64_t workspace_bytes; /* that a launch's workspace pointer must hold                      */
+    uint32_t n_refused;       /* since 0.2: kernels asked for and declined, in the order of asking   */
+    uint32_t pad_;
+    gdn_refusal refused[GDN_ROUTE_REFUSALS];
 } gdn_route;
 
 /* Orders of ptr and u32: gdn_op_*.h. Both are borrowed for the call only. */
@@ -119,6 +130,10 @@ typedef struct gdn_vtable {
     gdn_status (*counters)(const gdn_ctx *ctx, gdn_counter *out, uint32_t cap, uint32_t *n);
     /* [any][cap] Optional. Add-on table such as "gdn.timing/1", or NULL. */
     const void *(*extension)(const char *id);
+    /* [any][cap] Optional, since 0.2. As route, but on the context's own device with what has been loaded for it: ABSENT where plan would
+     * be. sm_count 0: the device's. */
+    gdn_status (*route_on)(const gdn_ctx *ctx, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32,
+                           gdn_route *out, gdn_text *err);
 } gdn_vtable;
 
 /* ---- identity: the first four words never move in any major version ---- */

@@ -104,7 +104,8 @@ GDN_API void gdn_plan_free(gdn_hplan *plan); /* [ctx] NULL is ignored */
  * reach u32 is GDN_E_ABI. gdn_explain and gdn_route_for fill *out likewise; one that does not reach guard is GDN_E_ABI. */
 GDN_API gdn_status gdn_launch(const gdn_hplan *plan, const gdn_launch_args *args);
 GDN_API gdn_status gdn_explain(const gdn_hplan *plan, uint32_t n_u32, const uint32_t *u32, gdn_route *out); /* [any] */
-/* [any] What would run for a shape, without a plan; sm_count 0: the device's, or not known. */
+/* [any] What would run for a shape, without a plan: on the open device, GDN_ABSENT where gdn_plan_make is; with GDN_OPEN_DRY on the
+ * target's own. sm_count 0: the device's, or not known. */
 GDN_API gdn_status gdn_route_for(gdn *g, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32, gdn_route *out,
                                  gdn_text *err);
 /* [any] At most cap counters; *n is how many there are. Launches per entry, refusals per guard. */

@@ -104,6 +104,7 @@ gdn_status gdn_route_for(gdn *g, uint32_t sm_count, const gdn_shape *shape, uint
     st = check_shape(shape, err);
     if (st != GDN_OK) return st;
     const gdn__generation *gen = g->gen;
+    if (!gen->dry && gen->plugin.ops.route_on) return gen->plugin.ops.route_on(gen->ctx, sm_count, shape, n_u32, u32, out, err);
     if (!gen->plugin.ops.route) {
         gdn__text_set(err, "target '%s' (ABI %u.%u) does not offer 'route'", gen->plugin.id.target, (unsigned)gen->plugin.id.abi_major,
                       (unsigned)gen->plugin.id.abi_minor);

@@ -196,19 +196,26 @@ static void list_fields(const cli_shape *s) {
 static void print_route(const cli_common *c, uint32_t op, const char *target, gdn_status st, const gdn_route *r, const char *why) {
     static const char *const sources[] = { "built in", "conf", "env", "api" };
     const char *chosen = r->entry ? r->chosen ? "requested" : "fallback" : "nothing";
+    const uint32_t declined = r->n_refused < GDN_ROUTE_REFUSALS ? r->n_refused : GDN_ROUTE_REFUSALS;
     if (c->json) {
-        cli_print_json(json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s?, s:s, s:s?, s:s?, s:s?, s:s?, s:[I,I,I], s:[I,I,I], s:I, s:I, s:s}",
-                                 "schema", 1, "version", gdn_version(), "command", "route", "op", gdn_op_name(op), "target",
-                                 cli_text(target), "status", gdn_status_name(st), "entry", r->entry, "runs", chosen, "guard", r->guard,
-                                 "lever", r->lever, "lever_source", r->lever ? sources[r->lever_source & 3] : NULL, "lever_place",
-                                 cli_text(r->lever_where), "grid", (json_int_t)r->grid[0], (json_int_t)r->grid[1], (json_int_t)r->grid[2],
-                                 "block", (json_int_t)r->block[0], (json_int_t)r->block[1], (json_int_t)r->block[2], "smem_bytes",
-                                 (json_int_t)r->smem_bytes, "workspace_bytes", (json_int_t)r->workspace_bytes, "reason", cli_text(why)));
+        json_t *list = json_array();
+        for (uint32_t i = 0; i < declined; i++)
+            (void)json_array_append_new(list, json_pack("{s:s?, s:s?}", "lever", r->refused[i].lever, "guard", r->refused[i].guard));
+        cli_print_json(
+            json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s?, s:s, s:s?, s:s?, s:s?, s:s?, s:[I,I,I], s:[I,I,I], s:I, s:I, s:s, s:o}",
+                      "schema", 1, "version", gdn_version(), "command", "route", "op", gdn_op_name(op), "target", cli_text(target),
+                      "status", gdn_status_name(st), "entry", r->entry, "runs", chosen, "guard", r->guard, "lever", r->lever,
+                      "lever_source", r->lever ? sources[r->lever_source & 3] : NULL, "lever_place", cli_text(r->lever_where), "grid",
+                      (json_int_t)r->grid[0], (json_int_t)r->grid[1], (json_int_t)r->grid[2], "block", (json_int_t)r->block[0],
+                      (json_int_t)r->block[1], (json_int_t)r->block[2], "smem_bytes", (json_int_t)r->smem_bytes, "workspace_bytes",
+                      (json_int_t)r->workspace_bytes, "reason", cli_text(why), "declined", list));
         return;
     }
     (void)printf("operation  %s\ntarget     %s\nstatus     %s (%s)\nentry      %s\nruns       %s\n", gdn_op_name(op), target,
                  gdn_status_name(st), gdn_status_text(st), r->entry ? r->entry : "-", chosen);
     (void)printf("guard      %s\n", r->guard ? r->guard : "-");
+    for (uint32_t i = 0; i < declined && declined > 1; i++) /* in the order in which they were asked for */
+        (void)printf("declined   %s: %s\n", r->refused[i].lever ? r->refused[i].lever : "-", r->refused[i].guard);
     if (r->lever) {
         (void)printf("lever      %s (%s, %s)\n", r->lever, sources[r->lever_source & 3], r->lever_where ? r->lever_where : "-");
     } else {

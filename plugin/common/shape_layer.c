@@ -116,7 +116,7 @@ gdn_status gdn__shape_state(gdn_state_shape *s, gdn_text *err) {
     gdn_status st;
     if ((st = gdn__check_nonzero(err, op, "bytes", s->bytes)) || (st = gdn__check_nonzero(err, op, "max_count", s->max_count))) return st;
     if (s->pad_) return gdn__fail(err, GDN_E_ARG, "%s: pad_ is not 0", op);
-    if (s->src_stride == 0) s->src_stride = s->bytes;
+    if (s->src_stride == 0 || s->base.op == GDN_OP_STATE_ZERO) s->src_stride = s->bytes;
     if (s->dst_stride == 0) s->dst_stride = s->bytes;
     if (s->src_stride < s->bytes)
         return gdn__fail(err, GDN_E_ARG, "%s: src_stride is shorter than a state of %llu bytes", op, (unsigned long long)s->bytes);

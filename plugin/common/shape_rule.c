@@ -90,6 +90,7 @@ gdn_status gdn__shape_rule(gdn_rule_shape *s, gdn_text *err) {
         (st = gdn__check_enum(err, op, "offsets", s->offsets, 0, GDN_OFFSETS_I64)))
         return st;
     if (prefill && (st = gdn__check_nonzero(err, op, "max_tokens", s->max_tokens))) return st;
+    if (!prefill && s->ckpt_every) return gdn__fail(err, GDN_E_ARG, "%s: ckpt_every is %u, only prefill keeps states", op, s->ckpt_every);
     if (prefill && s->ckpt_every % GDN_CHUNK)
         return gdn__fail(err, GDN_E_ARG, "%s: ckpt_every is %u, not a multiple of %d", op, s->ckpt_every, GDN_CHUNK);
     if (rows && ((st = check_rows(s, op, err)) || (st = check_by_sequence(s, op, err)))) return st;

@@ -42,6 +42,10 @@ static const char *entry_bf16(uint32_t op, uint32_t isa) {
     return op == GDN_OP_DECODE ? decode[isa] : verify[isa];
 }
 
+static void refused(cpu_decision *d, const char *lever, const char *text) {
+    if (d->route.n_refused < GDN_ROUTE_REFUSALS) d->route.refused[d->route.n_refused++] = (gdn_refusal) { lever, text };
+}
+
 /* Nothing runs: the guard is the answer. */
 static void refuse(cpu_decision *d, uint32_t guard, const char *text) {
     d->status = GDN_REFUSED;
@@ -49,6 +53,7 @@ static void refuse(cpu_decision *d, uint32_t guard, const char *text) {
     d->route.chosen = 0;
     d->route.entry = NULL;
     d->route.guard = text;
+    refused(d, d->route.lever, text);
 }
 
 /* The operation runs here, but not by the kernel that a lever asked for. */
@@ -59,6 +64,7 @@ static void fall_back(cpu_decision *d, uint32_t guard, const char *text, const c
     d->route.lever = lever;
     d->route.lever_where = where;
     d->route.lever_source = source;
+    refused(d, lever, text);
 }
 
 static void decide_rule(const gdn__levers *lv, uint32_t isa, const gdn_rule_shape *s, const uint32_t *u32, cpu_decision *d) {
@@ -80,12 +86,13 @@ static void decide_rule(const gdn__levers *lv, uint32_t isa, const gdn_rule_shap
     }
     if (gdn__bf16_state(s)) d->route.entry = entry_bf16(op, isa);
     const bool tc = lv->prefill_tc && !lv->no_prefill_tc;
+    if (op == GDN_OP_PREFILL && lv->prefill_fast) {
+        const uint32_t f = gdn__fast_pick(true, false, s);
+        fall_back(d, GDN__G_FAST + f, gdn__fast_guard_text(f), "gdn_prefill_fast", lv->fast_where, lv->fast_source);
+    }
     if (op == GDN_OP_PREFILL && tc) {
         const uint32_t t = gdn__tc_pick(tc, false, s->k_dim, s->v_dim, GDN_CHUNK, s->qk_stride);
         fall_back(d, GDN__G_TC + t, gdn__tc_guard_text(t), "gdn_prefill_tc", lv->tc_where, lv->tc_source);
-    } else if (op == GDN_OP_PREFILL && lv->prefill_fast) {
-        const uint32_t f = gdn__fast_pick(true, false, s);
-        fall_back(d, GDN__G_FAST + f, gdn__fast_guard_text(f), "gdn_prefill_fast", lv->fast_where, lv->fast_source);
     }
 }
 
@@ -205,4 +212,13 @@ gdn_status cpu_route(const gdn_host *host, uint32_t sm_count, const gdn_shape *s
     if (st) return st;
     gdn__levers_read(host, &lv);
     return answer(&lv, gdn_cpu_isa_pick(lv.cpu_isa), &s, n_u32, u32, out, err);
+}
+
+gdn_status cpu_route_on(const gdn_ctx *ctx, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32, gdn_route *out,
+                        gdn_text *err) {
+    (void)sm_count;
+    gdn__shape s;
+    if (!ctx) return gdn__fail(err, GDN_E_ARG, "route: the context is NULL");
+    const gdn_status st = gdn__shape_read(shape, &s, err);
+    return st ? st : answer(&ctx->levers, ctx->isa, &s, n_u32, u32, out, err);
 }

@@ -61,6 +61,8 @@ gdn_status cpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan
 void cpu_destroy(gdn_plan *plan);
 gdn_status cpu_launch(const gdn_plan *plan, const gdn_launch_args *args);
 gdn_status cpu_explain(const gdn_plan *plan, uint32_t n_u32, const uint32_t *u32, gdn_route *out);
+gdn_status cpu_route_on(const gdn_ctx *ctx, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32, gdn_route *out,
+                        gdn_text *err);
 gdn_status cpu_route(const gdn_host *host, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32, gdn_route *out,
                      gdn_text *err);
 

@@ -13,6 +13,7 @@ static const gdn_vtable table = {
     .route = cpu_route,
     .counters = cpu_counters,
     .extension = NULL,
+    .route_on = cpu_route_on,
 };
 
 /* OpenMP keeps its threads for the life of the process: not GDN_F_UNLOADABLE. */

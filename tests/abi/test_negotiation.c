@@ -104,7 +104,7 @@ static void test_refused(void **state) {
     } rows[] = {
         { "major1", GDN_E_ABI, "plugin ABI 1.2, host 0.2" },
         { "bad_magic", GDN_E_ABI, "bad magic 0x00000007" },
-        { "null_entry", GDN_E_ABI, "mandatory entry 'launch' is missing (table of 80 bytes)" },
+        { "null_entry", GDN_E_ABI, "mandatory entry 'launch' is missing (table of 88 bytes)" },
         { "short_table", GDN_E_ABI, "mandatory entry 'launch' is missing (table of 40 bytes)" },
         { "older_id", GDN_E_ABI, "its identity has 64 bytes, at least 72 are needed" },
         { "no_table", GDN_E_ABI, "it has no table" },

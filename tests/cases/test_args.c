@@ -358,6 +358,34 @@ static void sizes_and_flags_of_shapes(void **state) {
     plan_fails(&none, GDN_E_ARG, "op");
 }
 
+/* A request that an operation could not fulfil is refused; sizes of what it does not have are those of another operation's plan. */
+static void fields_of_other_operations(void **state) {
+    (void)state;
+    static const gdn_rule_shape *const shapes[] = { &decode, &verify, &woa, &fold };
+    for (uint32_t i = 0; i < N_OF(shapes); i++) {
+        gdn_rule_shape s = *shapes[i];
+        s.ckpt_every = 64;
+        plan_fails(&s.base, GDN_E_ARG, "ckpt_every is 64, only prefill keeps states");
+        s.ckpt_every = 0;
+        s.max_tokens = 77;
+        s.hi_capacity = s.slab_entries = 99;
+        gdn_plan_free(plan_ok(&s.base));
+    }
+    gdn_rule_shape s = decode;
+    s.offsets = GDN_OFFSETS_I32;
+    plan_fails(&s.base, GDN_E_ARG, "takes no offsets");
+    gdn_conv_shape c = conv;
+    c.nk = 1;
+    plan_fails(&c.base, GDN_E_ARG, "are for conv_fused");
+    gdn_w4a4_shape q = quant;
+    q.N = 16;
+    plan_fails(&q.base, GDN_E_ARG, "N is for w4a4");
+    gdn_state_shape z = zero;
+    z.src_stride = z.src_slots = 1; /* shorter than a state: not looked at */
+    z.bytes = 64;
+    gdn_plan_free(plan_ok(&z.base));
+}
+
 static void launch_arguments_themselves(void **state) {
     (void)state;
     gdn_hplan *p = plan_ok(&decode);
@@ -389,6 +417,7 @@ int main(void) {
         cmocka_unit_test(every_count_above_its_maximum), cmocka_unit_test(B126_nothing_to_do_with_NULL_pointers),
         cmocka_unit_test(sizes_and_flags_of_shapes),     cmocka_unit_test(launch_arguments_themselves),
         cmocka_unit_test(pointers_without_a_use),        cmocka_unit_test(memory_that_overlaps),
+        cmocka_unit_test(fields_of_other_operations),
     };
     return cmocka_run_group_tests_name("arguments", tests, make_arena, free_arena);
 }

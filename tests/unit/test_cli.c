@@ -310,6 +310,20 @@ static void test_route(void **state) {
     assert_string_equal(text(doc, "guard"), "");
     assert_string_equal(text(doc, "lever_place"), "api");
     json_decref(doc);
+    const char *prefill =
+        "route prefill --target hopper --set gdn_prefill_fast=true --set gdn_prefill_tc=true act_type=bf16 state_type=f32 "
+        "nk=2 nv=4 k_dim=128 v_dim=128 gate_form=linear max_tokens=64 max_batch=1 qk_stride=260";
+    (void)snprintf(args, sizeof args, "%s --json", prefill);
+    doc = parse(args, 0);
+    const json_t *declined = json_object_get(doc, "declined");
+    assert_int_equal(json_array_size(declined), 2);
+    assert_string_equal(text(json_array_get(declined, 0), "lever"), "gdn_prefill_fast");
+    assert_string_equal(text(json_array_get(declined, 0), "guard"), "a stride of query, key or value is not a multiple of 8");
+    assert_string_equal(text(json_array_get(declined, 1), "lever"), "gdn_prefill_tc");
+    json_decref(doc);
+    expect("", prefill, 0,
+           "declined   gdn_prefill_fast: a stride of query, key or value is not a multiple of 8\n"
+           "declined   gdn_prefill_tc: qk_stride is not a multiple of 8");
 }
 
 /* What four-bit codes cost is told in numbers; the small model's sizes all fit. */

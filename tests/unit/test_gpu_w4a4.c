@@ -237,6 +237,14 @@ static void absent_without_fp4_tensor_cores(void **state) {
     init(&b);
     assert_int_equal(go(&b, &s, 16, AT(7), NULL), GDN_ABSENT);
     assert_false(mock_said(&b.m, "w4a4_gemv_mx"));
+    /* The route of the open device says what the plan does; the dry one speaks of the target's own. */
+    gdn_route r = { .struct_size = (uint32_t)sizeof r };
+    assert_int_equal(b.id->ops->route_on(b.ctx, 0, &s.base, 0, NULL, &r, &b.err), GDN_ABSENT);
+    assert_null(r.entry);
+    assert_non_null(strstr(b.text, "w4a4: target gb10 has it for sm_121f only, this device is sm_90"));
+    assert_int_equal(b.id->ops->route(&b.m.host, 0, &s.base, 0, NULL, &r, &b.err), GDN_OK);
+    assert_string_equal(r.entry, "w4a4_gemv_mx64_nt2");
+    assert_int_equal(b.id->ops->route_on(NULL, 0, &s.base, 0, NULL, &r, &b.err), GDN_E_ARG);
     shut(&b);
 }
 

@@ -18,6 +18,10 @@ void gpu_refuse(gpu_decision *d, const char *why) {
     d->route.guard = why;
 }
 
+void gpu_declined(gpu_decision *d, const char *lever, const char *why) {
+    if (d->route.n_refused < GDN_ROUTE_REFUSALS) d->route.refused[d->route.n_refused++] = (gdn_refusal) { lever, why };
+}
+
 enum { SM_FALLBACK = 132 }; /* when the backend cannot say */
 
 /* Tensor cores, then the twin, then the parent: each asked for by its lever and kept back by its guards. */
@@ -34,6 +38,8 @@ static void decide_ba(const gpu_facts *f, const gdn_ba_shape *s, const uint32_t 
         d->route.lever_source = lv->ba_tc_source;
         return;
     }
+    if (lv->ba_tc) gpu_declined(d, "ssm_ba_gates_tc", gdn__ba_tc_guard_text(d->tc_guard));
+    if (lv->ba_hopper && twin != GDN_BA_TWIN) gpu_declined(d, "ssm_ba_gates_hopper", gdn__ba_guard_text(twin));
     if (twin == GDN_BA_TWIN) {
         gpu_take(d, GPU_E_BA_TWIN, m, 1, 256, 0);
     } else {
@@ -127,7 +133,10 @@ void gpu_decide(const gpu_facts *f, const gdn__shape *s, const uint32_t *u32, gp
     case GDN_OP_PREFILL: gpu_decide_prefill(f, &s->rule, u32, d); break;
     default: break;
     }
-    if (d->status == GDN_REFUSED) return;
+    if (d->status == GDN_REFUSED) {
+        if (!d->route.n_refused) gpu_declined(d, d->route.lever, d->route.guard);
+        return;
+    }
     if (!gpu_has(f->present, d->entry)) {
         d->status = GDN_ABSENT;
         d->entry = GPU_ENTRIES;

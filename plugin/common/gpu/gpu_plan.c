@@ -59,9 +59,8 @@ static gdn_status bind(gdn_plan *p, gdn_text *err) {
 }
 
 /* Nothing here for this operation: a module that failed, or one for the target's own device only. */
-static gdn_status absent(const gdn_plan *p, gdn_text *err) {
-    const gdn_ctx *ctx = p->ctx;
-    const char *name = gdn__op_name(p->op->op), *target = gdn__gpu_target.name;
+static gdn_status absent(const gdn_ctx *ctx, uint32_t op, gdn_text *err) {
+    const char *name = gdn__op_name(op), *target = gdn__gpu_target.name;
     if (!ctx->reason[0] && strcmp(ctx->arch, gdn__gpu_target.arch) != 0)
         return gdn__fail(err, GDN_ABSENT, "%s: target %s has it for %s only, this device is %s", name, target, gdn__gpu_target.arch,
                          ctx->arch);
@@ -90,7 +89,7 @@ gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan
     gpu_decide(&facts, &p->shape, NULL, &d);
     if (d.guard < GDN__GUARDS) atomic_fetch_add(&ctx->refused[d.guard], 1);
     if (d.status == GDN_REFUSED) st = gdn__fail(err, d.status, "%s: refused: %s", gdn__op_name(p->op->op), d.route.guard);
-    if (d.status == GDN_ABSENT) st = absent(p, err);
+    if (d.status == GDN_ABSENT) st = absent(ctx, p->op->op, err);
     if (st || (st = gpu_bind_checked(p, err))) goto fail;
     gpu_log_plan(p, &d);
     atomic_fetch_add(&ctx->plans, 1);
@@ -126,6 +125,18 @@ gdn_status gpu_explain(const gdn_plan *plan, uint32_t n_u32, const uint32_t *u32
     if (!plan) return GDN_E_ARG;
     const gpu_facts facts = { &plan->ctx->levers, plan->present, plan->ctx->device.sm_count };
     return answer(&facts, &plan->shape, n_u32, u32, out, NULL);
+}
+
+/* What is loaded here, no plan: entries that only a lever asks for count as they were found. */
+gdn_status gpu_route_on(const gdn_ctx *ctx, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32, gdn_route *out,
+                        gdn_text *err) {
+    gdn__shape s;
+    if (!ctx) return gdn__fail(err, GDN_E_ARG, "route: the context is NULL");
+    gdn_status st = gdn__shape_read(shape, &s, err);
+    if (st || (st = check_types(&s, err))) return st;
+    const gpu_facts facts = { &ctx->levers, gpu_present(ctx), sm_count ? sm_count : ctx->device.sm_count };
+    st = answer(&facts, &s, n_u32, u32, out, err);
+    return st == GDN_ABSENT ? absent(ctx, s.base.op, err) : st;
 }
 
 /* Without a device: as on the target's own one, with every module of it. */

@@ -110,7 +110,8 @@ static inline bool gpu_has(uint64_t present, uint32_t entry) {
 /* u32 may be NULL: the maxima. Pure. */
 void gpu_decide(const gpu_facts *facts, const gdn__shape *shape, const uint32_t *u32, gpu_decision *out);
 void gpu_take(gpu_decision *d, uint32_t entry, uint32_t gx, uint32_t gy, uint32_t block, uint32_t smem);
-void gpu_refuse(gpu_decision *d, const char *why); /* what no lever is about: a size that the kernel does not have */
+void gpu_declined(gpu_decision *d, const char *lever, const char *why); /* one more of route.refused */
+void gpu_refuse(gpu_decision *d, const char *why);                      /* what no lever is about: a size that the kernel does not have */
 
 /* ---- rule operations: gpu_rule.c (workspace, tables, normalised copies), gpu_prefill.c ---- */
 uint32_t gpu_rule_form(const gdn_rule_shape *s);
@@ -163,6 +164,8 @@ gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan
 void gpu_destroy(gdn_plan *plan);
 gdn_status gpu_launch(const gdn_plan *plan, const gdn_launch_args *args);
 gdn_status gpu_explain(const gdn_plan *plan, uint32_t n_u32, const uint32_t *u32, gdn_route *out);
+gdn_status gpu_route_on(const gdn_ctx *ctx, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32, gdn_route *out,
+                        gdn_text *err);
 gdn_status gpu_route(const gdn_host *host, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32, gdn_route *out,
                      gdn_text *err);
 

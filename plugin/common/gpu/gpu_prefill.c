@@ -104,6 +104,8 @@ void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint3
         gpu_take(d, GPU_E_FAST_FWD, gpu_share_fast(f->sm_count, s, batch, r->segment).blocks, 1, dims.block[0], dims.smem_bytes);
         return;
     }
+    if (lv->prefill_fast) gpu_declined(d, "gdn_prefill_fast", gdn__fast_guard_text(r->fast_guard));
+    if (requested && !tc) gpu_declined(d, "gdn_prefill_tc", gdn__tc_guard_text(r->tc_guard));
     if (requested) {
         route_lever(d, "gdn_prefill_tc", lv->tc_where, lv->tc_source);
         if (!tc) route_guard(d, GDN__G_TC + r->tc_guard, gdn__tc_guard_text(r->tc_guard));

@@ -36,6 +36,7 @@ static const gdn_vtable table = {
     .route = gpu_route,
     .counters = gpu_counters,
     .extension = extension,
+    .route_on = gpu_route_on,
 };
 
 static const gdn_plugin identity = {
