@@ -4,6 +4,7 @@ import math
 
 import torch
 import torch.nn.functional as F
+from torch.profiler import ProfilerActivity, profile
 
 SEED = 1
 
@@ -161,6 +162,15 @@ def timed(call, sets, calls, replays=21):
         torch.cuda.synchronize()
         times.append(a.elapsed_time(b) * 1000 / calls)
     return sorted(times)[len(times) // 2]
+
+
+def kernel_times(call, calls=5):
+    """Microseconds a call of each kernel, as text."""
+    with profile(activities=[ProfilerActivity.CUDA]) as p:
+        for _ in range(calls):
+            call()
+        torch.cuda.synchronize()
+    return ", ".join(f"{e.key[:60]} {e.device_time_total / calls:.1f}" for e in p.key_averages() if e.device_time_total)
 
 
 def copy_bandwidth():

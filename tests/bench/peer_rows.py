@@ -10,7 +10,7 @@ import torch
 import gdn_calls
 import peer_calls
 import sweep
-from bench_inputs import (KINDS, Case, copy_bandwidth, error, prefill_inputs, reference, step_inputs, timed)
+from bench_inputs import (KINDS, Case, copy_bandwidth, error, kernel_times, prefill_inputs, reference, step_inputs, timed)
 
 HEADS = ((16, 48), (16, 32))
 ROWS = 4
@@ -99,6 +99,15 @@ class Work:
         errors = {"output": error(o, want[0]), "state": error(S, want[1])} if want else {}
         us = timed(call, len(data), max(4, min(20, 40000 // case.T)))
         self.row(set="prefill", case=str(case), name=name, us=us, **errors)
+
+    def kernels(self):
+        """The time of each kernel of a prefill, by the profiler."""
+        for case in SMALL if self.small else FULL:
+            def one(case=case):
+                for name, call in self.prefills(case, prefill_inputs(case, sets=1)).items():
+                    call(0)
+                    self.row(set="kernels", case=str(case), note=f"{case} {name}: {kernel_times(lambda: call(0))}")
+            self.tried("kernels", case, one)
 
     def accuracy(self):
         case = Case(16, 48, 1168)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A GPU target beside other libraries: times and errors on the same inputs in the same run.
 
-    python3 tests/bench/peers.py [--target hopper] [--sets prefill,accuracy,decode,verify,sweep] [--libraries gdn,flashqla,flashinfer,fla]
-                                 [--cases small|full] [--out DIR]
+    python3 tests/bench/peers.py [--target hopper] [--sets prefill,kernels,accuracy,decode,verify,sweep]
+                                 [--libraries gdn,flashqla,flashinfer,fla] [--cases small|full] [--out DIR]
 
-Needs a GPU, PyTorch, and a built libgdn (GDN_LIBRARY names libgdn.so; GDN_PLUGIN_PATH, GDN_CONF_DIR and the rest of the environment apply).
+Needs a GPU, PyTorch, and a built libgdn (GDN_LIBRARY names libgdn.so; GDN_PLUGIN_PATH, GDN_CONF_DIR and the rest apply).
 Other libraries: flash-linear-attention (fla-core), FlashQLA (flash-qla), FlashInfer (flashinfer-python). Each runs in a process of its own, one
 after the other once all are loaded, with a time limit (--limit), so that one that fails or hangs costs no other's rows. DIR gets rows.json
 and a log of each process.
