@@ -4,8 +4,8 @@
 
 #include "cli.h"
 
-/* Every stage of a recorded layer (tests/data/golden/README.md) through the target. dtype: GDN_F32 or GDN_BF16, 0 = the target's own (engine.h).
- * CLI_NO: an error above its bound, or the file or target could not be used. */
+/* Every stage of a recorded layer (tests/data/golden/README.md) through the target. dtype: GDN_F32 or GDN_BF16, 0 = the target's own
+ * (engine.h). CLI_NO: an error above its bound, or the file or target could not be used. */
 int cli_check_golden(const cli_common *c, const char *file, uint32_t dtype);
 
 /* Feeds the recorded text of `replay` (greedy.json's format) to the checkpoint in `dir` and compares every next byte.
