@@ -1,8 +1,9 @@
 /* bench_gpu_step.c - rows of the fused decode step: one token of B sequences, beside the four launches that it stands for in one row.
  * Bytes are those of both states, in and out. Buffers rotate by the states; those of the parts in between are in the cache. */
 #include "bench_gpu.h"
+#include "step_shapes.h"
 
-enum { D = 128, WIDTH = 4 };
+enum { D = STEP_DIM };
 
 /* Where the arrays are that both ways use, and how far the next set is. */
 enum { X, Z, A, B, CONV, STATE, OUT, WEIGHT, ROWS, GATES, CORE, COUNTS, A_LOG, DT_BIAS, NORM_WEIGHT, ARRAYS };
@@ -45,7 +46,7 @@ static gpu_bench_row row_of(const gpu_bench *b, const arrays *a, const gdn_shape
                              .bytes = batch * (8.0 * b->nv * D * D + 12.0 * (2 * b->nk + b->nv) * D) };
 }
 
-static bool fused(gpu_bench *b, uint32_t batch, const arrays *a) {
+static bool fused(gpu_bench *b, uint32_t batch, const arrays *a, const step_shapes *shapes) {
     static const uint32_t array_of[GDN_DECODE_STEP_N_PTR] = {
         [GDN_DECODE_STEP_P_X] = X + 1,
         [GDN_DECODE_STEP_P_WEIGHT] = WEIGHT + 1,
@@ -60,65 +61,19 @@ static bool fused(gpu_bench *b, uint32_t batch, const arrays *a) {
         [GDN_DECODE_STEP_P_OUT] = OUT + 1,
         [GDN_DECODE_STEP_P_WORKSPACE] = COUNTS + 1,
     };
-    const gdn_step_shape shape = { .base = { (uint32_t)sizeof shape, GDN_OP_DECODE_STEP, 0, GDN_BF16 },
-                                   .nk = b->nk,
-                                   .nv = b->nv,
-                                   .k_dim = D,
-                                   .v_dim = D,
-                                   .width = WIDTH,
-                                   .weight_type = GDN_BF16,
-                                   .gates = GDN_STEP_GATES_RAW,
-                                   .param_type = GDN_F32,
-                                   .state_type = GDN_F32,
-                                   .norm_act = GDN_NORM_SILU,
-                                   .norm_weight_type = GDN_BF16,
-                                   .eps = 1e-6f,
-                                   .max_batch = batch };
-    gpu_bench_row row = row_of(b, a, &shape.base, GDN_DECODE_STEP_N_PTR, batch);
+    gpu_bench_row row = row_of(b, a, &shapes->fused.base, GDN_DECODE_STEP_N_PTR, batch);
     double us;
     for (uint32_t i = 0; i < GDN_DECODE_STEP_N_PTR; i++)
         if (array_of[i]) put(&row, a, i, array_of[i] - 1, 0);
     return gpu_bench_row_add(b, &row, keys(b, batch), &us);
 }
 
-static bool parts(gpu_bench *b, uint32_t batch, const arrays *a) {
-    const uint32_t channels = (2 * b->nk + b->nv) * D;
-    const gdn_conv_shape c = { .base = { (uint32_t)sizeof c, GDN_OP_CONV_FUSED, 0, GDN_BF16 },
-                               .channels = channels,
-                               .width = WIDTH,
-                               .silu = 1,
-                               .weight_type = GDN_BF16,
-                               .max_tokens = batch,
-                               .max_batch = batch,
-                               .nk = b->nk,
-                               .nv = b->nv,
-                               .k_dim = D,
-                               .v_dim = D };
-    const gdn_gates_shape g = { .base = { (uint32_t)sizeof g, GDN_OP_GATES, 0, GDN_BF16 },
-                                .nv = b->nv,
-                                .gate_form = GDN_GATE_LINEAR,
-                                .param_type = GDN_F32,
-                                .max_rows = batch };
-    const gdn_rule_shape r = { .base = { (uint32_t)sizeof r, GDN_OP_DECODE, 0, GDN_BF16 },
-                               .nk = b->nk,
-                               .nv = b->nv,
-                               .k_dim = D,
-                               .v_dim = D,
-                               .qk_stride = channels,
-                               .v_stride = channels,
-                               .gate_form = GDN_GATE_LINEAR,
-                               .state_type = GDN_F32,
-                               .max_batch = batch };
-    const gdn_norm_shape n = { .base = { (uint32_t)sizeof n, GDN_OP_NORM, 0, GDN_BF16 },
-                               .dim = D,
-                               .heads = b->nv,
-                               .act = GDN_NORM_SILU,
-                               .weight_type = GDN_BF16,
-                               .max_rows = batch * b->nv,
-                               .eps = 1e-6f };
+static bool parts(gpu_bench *b, uint32_t batch, const arrays *a, const step_shapes *shapes) {
     const uint64_t k = 2ull * b->nk * D, v = 2 * k, beta = 4ull * b->nv;
-    gpu_bench_row conv = row_of(b, a, &c.base, GDN_CONV_FUSED_N_PTR, batch), gates = row_of(b, a, &g.base, GDN_GATES_N_PTR, batch),
-                  rule = row_of(b, a, &r.base, GDN_DECODE_N_PTR, batch), norm = row_of(b, a, &n.base, GDN_NORM_N_PTR, batch * b->nv);
+    gpu_bench_row conv = row_of(b, a, &shapes->conv.base, GDN_CONV_FUSED_N_PTR, batch),
+                  gates = row_of(b, a, &shapes->gates.base, GDN_GATES_N_PTR, batch),
+                  rule = row_of(b, a, &shapes->rule.base, GDN_DECODE_N_PTR, batch),
+                  norm = row_of(b, a, &shapes->norm.base, GDN_NORM_N_PTR, batch * b->nv);
     double us;
     put(&conv, a, GDN_CONV_FUSED_P_X, X, 0), put(&conv, a, GDN_CONV_FUSED_P_WEIGHT, WEIGHT, 0),
         put(&conv, a, GDN_CONV_FUSED_P_STATE, CONV, 0);
@@ -141,8 +96,9 @@ bool gpu_bench_step(gpu_bench *b) {
     enum { CASES = sizeof batch / sizeof *batch };
     for (uint32_t i = 0; i < CASES; i++) {
         const size_t from = json_array_size(b->rows);
+        const step_shapes shapes = step_shapes_of(b->nk, b->nv, batch[i]);
         arrays a;
-        if (!take(b, batch[i], &a) || !fused(b, batch[i], &a) || !parts(b, batch[i], &a)) return false;
+        if (!take(b, batch[i], &a) || !fused(b, batch[i], &a, &shapes) || !parts(b, batch[i], &a, &shapes)) return false;
         gpu_bench_peers(b, from);
         gpu_bench_release(b);
         cli_progress("decode_step", i + 1, CASES);

@@ -2,10 +2,11 @@
  * for byte, token after token; the form for few sequences, the one for many, and that one with the state asked for ahead. A captured step
  * is replayed: its counts must be zero again each time. */
 #include "gt.h"
+#include "step_shapes.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { D = 128, W = 4 };
+enum { D = STEP_DIM };
 enum {
     X,
     Z,
@@ -55,55 +56,9 @@ static bool fill(gt *t, stepping *s, uint32_t array, uint32_t type, double lo, d
 }
 
 static bool plans(gt *t, stepping *s) {
-    const gdn_step_shape fused = { .base = GT_BASE(gdn_step_shape, GDN_OP_DECODE_STEP),
-                                   .nk = s->nk,
-                                   .nv = s->nv,
-                                   .k_dim = D,
-                                   .v_dim = D,
-                                   .width = W,
-                                   .weight_type = GDN_BF16,
-                                   .gates = GDN_STEP_GATES_RAW,
-                                   .param_type = GDN_F32,
-                                   .state_type = GDN_F32,
-                                   .norm_act = GDN_NORM_SILU,
-                                   .norm_weight_type = GDN_BF16,
-                                   .eps = 1e-6f,
-                                   .max_batch = s->batch };
-    const gdn_conv_shape conv = { .base = GT_BASE(gdn_conv_shape, GDN_OP_CONV_FUSED),
-                                  .channels = s->channels,
-                                  .width = W,
-                                  .silu = 1,
-                                  .weight_type = GDN_BF16,
-                                  .max_tokens = s->batch,
-                                  .max_batch = s->batch,
-                                  .nk = s->nk,
-                                  .nv = s->nv,
-                                  .k_dim = D,
-                                  .v_dim = D };
-    const gdn_gates_shape gates = { .base = GT_BASE(gdn_gates_shape, GDN_OP_GATES),
-                                    .nv = s->nv,
-                                    .gate_form = GDN_GATE_LINEAR,
-                                    .param_type = GDN_F32,
-                                    .max_rows = s->batch };
-    const gdn_rule_shape rule = { .base = GT_BASE(gdn_rule_shape, GDN_OP_DECODE),
-                                  .nk = s->nk,
-                                  .nv = s->nv,
-                                  .k_dim = D,
-                                  .v_dim = D,
-                                  .qk_stride = s->channels,
-                                  .v_stride = s->channels,
-                                  .gate_form = GDN_GATE_LINEAR,
-                                  .state_addr = GDN_STATE_POOL,
-                                  .state_type = GDN_F32,
-                                  .max_batch = s->batch };
-    const gdn_norm_shape norm = { .base = GT_BASE(gdn_norm_shape, GDN_OP_NORM),
-                                  .dim = D,
-                                  .heads = s->nv,
-                                  .act = GDN_NORM_SILU,
-                                  .weight_type = GDN_BF16,
-                                  .max_rows = s->batch * s->nv,
-                                  .eps = 1e-6f };
-    const gdn_shape *const shape[PLANS] = { &fused.base, &conv.base, &gates.base, &rule.base, &norm.base };
+    step_shapes all = step_shapes_of(s->nk, s->nv, s->batch);
+    all.rule.state_addr = GDN_STATE_POOL;
+    const gdn_shape *const shape[PLANS] = { &all.fused.base, &all.conv.base, &all.gates.base, &all.rule.base, &all.norm.base };
     char why[256] = "";
     gdn_text err = { why, sizeof why, 0 };
     bool ok = true;
