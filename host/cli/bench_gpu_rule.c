@@ -29,7 +29,7 @@ static uint64_t filled(gpu_bench *b, uint64_t n, bool f32, float lo, float hi) {
     for (uint64_t at = 0; ok && at < n; at += m)
         ok = gdn_copy_in(b->g, NULL, p + at * size, host, (n - at < m ? n - at : m) * size) == GDN_OK;
     ok = ok && gdn_sync(b->g, NULL) == GDN_OK;
-    if (p && !ok) cli_error(b->cli, "%llu bytes of rows could not be made on the device", (unsigned long long)(n * size));
+    if (p && !ok) cli_error(b->cli, "%llu bytes of rows could not be made on the device", (unsigned long long)n * size);
     free(host);
     return ok ? p : 0;
 }

@@ -122,7 +122,8 @@ static bool states_in(gt *t, side *const *sides, uint32_t n) {
 static void rounds(gt *t, uint32_t n) {
     side dev, cpu, *const both[] = { &dev, &cpu };
     if (!gt_begin(t, "verify_fold_decode_%u_random_rounds_bytes", n)) return;
-    bool ok = side_up(t, &dev, t->target, 0) & side_up(t, &cpu, "cpu", 0);
+    const bool one = side_up(t, &dev, t->target, 0), other = side_up(t, &cpu, "cpu", 0); /* both: both are taken down */
+    bool ok = one && other;
     ok = ok && states_in(t, both, 2);
     uint32_t kinds[3] = { 0 };
     for (uint32_t r = 0; ok && r < n; r++) {
@@ -167,7 +168,8 @@ static void replays(gt *t) {
     gpu_graph graph = { 0 };
     if (!gt_begin(t, "%s", "verify_fold_graph_replayed_with_other_counts")) return;
     if (gt_needs_device(t)) {
-        bool ok = side_up(t, &dev, t->target, 0) & side_up(t, &cpu, "cpu", 0);
+        const bool one = side_up(t, &dev, t->target, 0), other = side_up(t, &cpu, "cpu", 0); /* both: both are taken down */
+        bool ok = one && other;
         ok = ok && states_in(t, both, 2) && gt_check(t, (stream = gpu_stream(t->clock, true)) != NULL, "stream");
         ok = ok && gt_check(t, gpu_capture_begin(t->clock, stream, 0), "capture") && go(t, &dev, OP_CLEAR, 0, stream) &&
              go(t, &dev, OP_WOA, 4, stream) && go(t, &dev, OP_FOLD, 4, stream) &&

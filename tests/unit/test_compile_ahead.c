@@ -128,6 +128,37 @@ static void test_jobs(void **state) {
     assert_int_equal(gdn_compile_jobs(&opt, "engine", 0, job, out, 0, see, &s, reason_of(&r)), GDN_E_ARG);
 }
 
+/* B207: a folder that has only a neighbouring architecture is no match: compiled at run time, and the log says so. */
+static void test_other_arch_only(void **state) {
+    (void)state;
+    char shipped[128], cache[160];
+    (void)snprintf(shipped, sizeof shipped, "GDN_CUBIN_DIR=%s", out);
+    (void)snprintf(cache, sizeof cache, "GDN_CACHE_DIR=%s/for121", folder);
+    const char *const vars[] = { shipped, cache, "GDN_NVRTC=" FAKE_NVRTC13, NULL };
+    gdn_options opt = GDN_OPTIONS_INIT;
+    gdn_compile_job job;
+    gdn__cubin c;
+    gdn_status st;
+    gdn__jit j;
+    seen s = { 0 };
+    reason r;
+    gdn_engine_module("sm_121a", &job);
+    if (gdn_compile_jobs(&opt, "engine", 1, &job, out, 0, see, &s, reason_of(&r)) != GDN_OK) fail_msg("%s", r.buf);
+    gdn__env env = env_of(vars);
+    const gdn__log log = log_threads(&h);
+    h = (heard) { 0 };
+    assert_int_equal(gdn__jit_open(&j, &env, &log, NULL), GDN_OK);
+    assert_int_equal(gdn__jit_get(&j, 1, &job, NULL, NULL, &c, &st, NULL), GDN_OK);
+    gdn__cubin_free(&c);
+    assert_null(strstr(h.text, "compile 1/1")); /* the control: its own architecture is found */
+    job.arch = "sm_121f";
+    assert_int_equal(gdn__jit_get(&j, 1, &job, NULL, NULL, &c, &st, NULL), GDN_OK);
+    gdn__cubin_free(&c);
+    assert_contains(h.text, "compile 1/1 engine_rows.cu sm_121f");
+    gdn__jit_close(&j);
+    gdn__env_drop(&env);
+}
+
 static void test_refusals(void **state) {
     (void)state;
     seen s;
@@ -211,8 +242,8 @@ int main(void) {
     (void)snprintf(out, sizeof out, "%s/out", folder);
     /* Before the environment is read, which is once a process. */
     if (setenv("GDN_NVRTC", FAKE_NVRTC13, 1) || setenv("GDN_CACHE_DIR", folder, 1) || unsetenv("GDN_PLUGIN_PATH")) return 1;
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_ahead), cmocka_unit_test(test_jobs), cmocka_unit_test(test_refusals),
-                                        cmocka_unit_test(test_cache) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_ahead), cmocka_unit_test(test_jobs), cmocka_unit_test(test_other_arch_only),
+                                        cmocka_unit_test(test_refusals), cmocka_unit_test(test_cache) };
     const int failed = cmocka_run_group_tests_name("test_compile_ahead", tests, NULL, NULL);
     remove_tree(folder);
     return failed != 0;
