@@ -1,5 +1,6 @@
 /* gt_lengths.c - prefill of every length: a route's calls of each T in turn, with NaN rows right behind the last one and a poisoned
- * workspace, against the cpu target's tokens one by one; then all lengths in one packed batch, which has the bytes of those calls. */
+ * workspace, against the cpu target's tokens one by one; then the longest cut at each multiple of 64, and all lengths in one packed batch,
+ * which have the bytes of those calls. */
 #include "gt.h"
 #include <math.h>
 #include <stdlib.h>
@@ -40,6 +41,17 @@ static void make_job(gt *t, gdn *g, gt_shapes *s, gt_job *job) {
     gt_prefill_job(t, g, &p, s, job);
 }
 
+/* Rows [from, from + n) of a job, in a call of their own. */
+static bool call_rows(gt *t, const gt_live *l, uint32_t from, uint32_t n) {
+    const uint32_t u32[] = { 1, n };
+    uint64_t ptr[GT_MAX_PTR];
+    memcpy(ptr, l->ptr, sizeof ptr);
+    for (uint32_t i = 0; i < INPUTS; i++) ptr[inputs[i].ptr] += rows_of(i, from);
+    ptr[GDN_PREFILL_P_OUTPUT] += from * ROW * 2ull;
+    const gdn_launch_args args = { (uint32_t)sizeof args, l->job->n_ptr, 2, 0, NULL, ptr, u32 };
+    return gt_check(t, gdn_launch(l->plan, &args) == GDN_OK, "launch of %u rows from %u", n, from);
+}
+
 /* One token a call on the cpu target. */
 static bool expect(gt *t, expected *e) {
     gt_shapes s;
@@ -48,15 +60,9 @@ static bool expect(gt *t, expected *e) {
     make_job(t, t->cpu, &s, &job);
     bool ok = gt_up(t, t->cpu, &job, &l);
     for (uint32_t T = 0; ok; T++) {
-        const uint32_t u32[] = { 1, 1 };
-        uint64_t ptr[GT_MAX_PTR];
-        memcpy(ptr, l.ptr, sizeof ptr);
-        for (uint32_t i = 0; i < INPUTS; i++) ptr[inputs[i].ptr] += rows_of(i, T);
-        ptr[GDN_PREFILL_P_OUTPUT] += T * ROW * 2ull;
-        const gdn_launch_args args = { (uint32_t)sizeof args, job.n_ptr, 2, 0, NULL, ptr, u32 };
         ok = gt_check(t, gdn_copy_out(t->cpu, NULL, e->state + (uint64_t)T * ONE, l.ptr[GDN_PREFILL_P_STATE], ONE * 4) == GDN_OK, "copy");
         if (T == LONGEST) break;
-        ok = ok && gt_check(t, gdn_launch(l.plan, &args) == GDN_OK, "token %u on the cpu target", T);
+        ok = ok && call_rows(t, &l, T, 1);
     }
     ok = ok && gt_down(t, &l, NULL);
     if (ok) memcpy(e->out, l.got[GDN_PREFILL_P_OUTPUT], LONGEST * ROW * 2ull);
@@ -91,6 +97,21 @@ static bool right(gt *t, const expected *e, uint32_t T, const gt_live *l, double
                     "control: the state after %u tokens passes for that after %u", T, T - 1);
 }
 
+static length_bytes bytes_of(const gt_live *l, uint32_t T) {
+    return (length_bytes) { num_hash(l->got[GDN_PREFILL_P_OUTPUT], T * ROW * 2ull), num_hash(l->got[GDN_PREFILL_P_STATE], ONE * 4) };
+}
+
+/* The longest, cut at each multiple of 64 tokens and carried on from the state. */
+static bool cuts(gt *t, gt_live *l, uint32_t T, length_bytes want) {
+    bool ok = true;
+    for (uint32_t at = GDN_CHUNK; ok && at < T; at += GDN_CHUNK) {
+        ok = gt_fill(t, l, NULL) && call_rows(t, l, 0, at) && call_rows(t, l, at, T - at) && gt_down(t, l, NULL);
+        const length_bytes got = ok ? bytes_of(l, T) : want;
+        ok = ok && gt_check(t, got.out == want.out && got.state == want.state, "T %u cut at %u: other bytes", T, at);
+    }
+    return ok;
+}
+
 /* Each T in a call of its own, all by one plan. */
 static bool single_calls(gt *t, gdn *g, const char *entry, const expected *e, length_bytes *bytes) {
     gt_shapes s;
@@ -114,10 +135,9 @@ static bool single_calls(gt *t, gdn *g, const char *entry, const expected *e, le
         }
         ok = gt_fill(t, &l, NULL) && gt_check(t, gt_launch(&l, NULL) == GDN_OK, "T %u: launch", T) && gt_down(t, &l, NULL) &&
              right(t, e, T, &l, worst);
-        if (ok)
-            bytes[T] =
-                (length_bytes) { num_hash(l.got[GDN_PREFILL_P_OUTPUT], T * ROW * 2ull), num_hash(l.got[GDN_PREFILL_P_STATE], ONE * 4) };
+        if (ok) bytes[T] = bytes_of(&l, T);
     }
+    ok = ok && cuts(t, &l, e->top, bytes[e->top]);
     gt_drop(&l);
     if (ok) gt_figure(t, "output_rel_rms", worst[0]);
     if (ok) gt_figure(t, "state_rel_rms", worst[1]);
