@@ -35,6 +35,7 @@ static void run_all(gt *t) {
     gt_test_state(t);
     gt_test_prefill(t);
     gt_test_lengths(t);
+    gt_test_spine(t);
     gt_test_step(t);
     gt_test_decode_step(t);
     gt_test_sequence(t);

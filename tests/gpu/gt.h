@@ -157,6 +157,7 @@ void gt_test_norm(gt *t);
 void gt_test_state(gt *t);
 void gt_test_prefill(gt *t);
 void gt_test_lengths(gt *t);
+void gt_test_spine(gt *t);
 void gt_test_step(gt *t);
 void gt_test_decode_step(gt *t);
 void gt_test_sequence(gt *t);
