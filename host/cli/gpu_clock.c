@@ -15,6 +15,18 @@ bool gpu_ok(gpu_clock *c, int result, const char *call) {
     return false;
 }
 
+/* By the exported name; else, where only cuGetProcAddress is exported, by the plain one. */
+static void *find_one(void *library, const char *text) {
+    int (*ask)(const char *symbol, void **out, int version, uint64_t flags, int *found) = NULL;
+    void *symbol = dlsym(library, text), *other = symbol ? NULL : dlsym(library, "cuGetProcAddress_v2");
+    char plain[64];
+    int found = 1;
+    if (!other) return symbol;
+    memcpy(&ask, &other, sizeof other);
+    (void)snprintf(plain, sizeof plain, "%.*s", (int)(strstr(text, "_v2") ? strlen(text) - 3 : strlen(text)), text);
+    return ask(plain, &symbol, 12000, 1 /* the legacy default stream */, &found) == 0 ? symbol : NULL;
+}
+
 static bool find_all(gpu_clock *c) {
     void *symbol = NULL;
     c->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -23,7 +35,7 @@ static bool find_all(gpu_clock *c) {
         return false;
     }
 #define FIND_(name, text, params)                                            \
-    symbol = dlsym(c->library, text);                                        \
+    symbol = find_one(c->library, text);                                     \
     if (!symbol) {                                                           \
         (void)snprintf(c->why, sizeof c->why, "the driver has no %s", text); \
         return false;                                                        \

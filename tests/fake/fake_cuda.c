@@ -302,6 +302,9 @@ static int f_cuModuleLoadDataEx(void **module, const void *bytes, unsigned n, in
     *module = m;
     return 0;
 }
+static int f_cuModuleLoadData(void **module, const void *bytes) {
+    return f_cuModuleLoadDataEx(module, bytes, 0, NULL, NULL);
+}
 static int unload_answer(const char *name) {
     const int r = begin(name), own = state.unload_error;
     state.unload_error = 0;
@@ -454,6 +457,14 @@ EXPORT int cuGetProcAddress_v2(const char *symbol, void **out, int version, uint
                   ROW(cuGraphLaunch, 10000, 0),
                   ROW(cuGraphExecDestroy, 10000, 0),
                   ROW(cuGraphDestroy, 10000, 0),
+                  ROW(cuGraphGetNodes, 10000, 0),
+                  ROW(cuMemcpyDtoDAsync, 3020, 0),
+                  ROW(cuEventCreate, 2000, 0),
+                  ROW(cuEventDestroy, 4000, 0),
+                  ROW(cuEventRecord, 2000, 0),
+                  ROW(cuEventSynchronize, 2000, 0),
+                  ROW(cuEventElapsedTime, 2000, 0),
+                  ROW(cuModuleLoadData, 2000, 0),
                   ROW(cuMemAlloc, 3020, 0),
                   ROW(cuMemFree, 3020, 0),
                   ROW(cuMemcpyHtoDAsync, 3020, 0),

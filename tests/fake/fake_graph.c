@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define EXPORT __attribute__((visibility("default")))
 enum { MAX_PARAMS = 64 };
@@ -142,6 +143,56 @@ EXPORT int fake_enqueue(void *s, fake_work work, const void *args, size_t bytes)
     const int answer = s && ((fake_stream *)s)->capturing ? 0 : work(n->args);
     free(n);
     return answer;
+}
+
+int f_cuGraphGetNodes(void *graph, void **nodes, size_t *n) {
+    CALL("cuGraphGetNodes");
+    if (!graph || nodes) return fake_violation(1);
+    *n = 0;
+    for (const node *x = ((list *)graph)->first; x; x = x->next) ++*n;
+    return 0;
+}
+
+/* ---- copies and events ---- */
+typedef struct copying {
+    uint64_t dst, src;
+    size_t n;
+} copying;
+static int copy(void *args) {
+    const copying *c = args;
+    memmove((void *)(uintptr_t)c->dst, (const void *)(uintptr_t)c->src, c->n);
+    return 0;
+}
+int f_cuMemcpyDtoDAsync(uint64_t dst, uint64_t src, size_t n, void *s) {
+    CALL("cuMemcpyDtoDAsync");
+    const copying c = { dst, src, n };
+    return fake_enqueue(s, copy, &c, sizeof c);
+}
+
+int f_cuEventCreate(void **event, unsigned flags) {
+    CALL("cuEventCreate");
+    (void)flags;
+    return (*event = calloc(1, sizeof(struct timespec))) ? 0 : 2;
+}
+int f_cuEventDestroy(void *event) {
+    CALL("cuEventDestroy");
+    free(event);
+    return 0;
+}
+int f_cuEventRecord(void *event, void *s) {
+    CALL("cuEventRecord");
+    (void)s;
+    return clock_gettime(CLOCK_MONOTONIC, event) == 0 ? 0 : 1;
+}
+int f_cuEventSynchronize(void *event) {
+    CALL("cuEventSynchronize");
+    return event ? 0 : 1;
+}
+int f_cuEventElapsedTime(float *ms, void *begin, void *end) {
+    CALL("cuEventElapsedTime");
+    const struct timespec *a = begin, *b = end;
+    *ms = (float)((double)(b->tv_sec - a->tv_sec) * 1e3 + (double)(b->tv_nsec - a->tv_nsec) * 1e-6);
+    return 0;
 }
 
 /* ---- kernels ---- */

@@ -27,6 +27,14 @@ int f_cuGraphInstantiateWithFlags(void **exec, void *graph, uint64_t flags);
 int f_cuGraphLaunch(void *exec, void *stream);
 int f_cuGraphExecDestroy(void *exec);
 int f_cuGraphDestroy(void *graph);
+int f_cuGraphGetNodes(void *graph, void **nodes, size_t *n); /* nodes NULL: how many */
+int f_cuMemcpyDtoDAsync(uint64_t dst, uint64_t src, size_t n, void *stream);
+/* Events are moments of the host's clock: work is done when it has been enqueued. */
+int f_cuEventCreate(void **event, unsigned flags);
+int f_cuEventDestroy(void *event);
+int f_cuEventRecord(void *event, void *stream);
+int f_cuEventSynchronize(void *event);
+int f_cuEventElapsedTime(float *ms, void *begin, void *end);
 
 /* Runs a kernel (tests/emu/driver), and says the sizes of its parameters. Not there: images hold text. */
 int emu_driver_run(const char *image, const char *entry, const unsigned grid[3], const unsigned block[3], unsigned smem, void **params)

@@ -13,7 +13,6 @@ static const char help[] = "usage: gpu_test [options]\n"
                            "  --only TEXT     results whose name holds TEXT, or one of several between commas\n"
                            "  --cubins DIR    modules compiled before (gdn compile); else they are compiled into a temporary folder\n"
                            "  --no-bench      no bench rows\n"
-                           "  --no-clock      no driver of its own: what needs none runs, on a device that is a model too\n"
                            "  --evidence FILE writes the evidence file; needs --hash\n"
                            "  --hash TEXT     of the sources, as ./dev gpu-evidence prints it\n"
                            "  --verify FILE   no run: has the file the form, and is every result a pass or an explained skip\n"
@@ -55,10 +54,10 @@ static void run_all(gt *t) {
 }
 
 /* Targets, clock and modules; false: a line was printed. */
-static bool open_all(gt *t, gpu_clock *clock, bool no_clock, char folder[64]) {
+static bool open_all(gt *t, gpu_clock *clock, char folder[64]) {
     (void)gt_begin(t, "%s", "open");
     t->cpu = gt_open(t, "cpu", NULL);
-    if (strcmp(t->target, "cpu") != 0 && !no_clock) {
+    if (strcmp(t->target, "cpu") != 0) {
         if (!gpu_clock_open(clock, 0)) gt_fail(t, "%s", clock->why);
         if (clock->ctx) t->clock = clock;
     }
@@ -75,16 +74,15 @@ static bool open_all(gt *t, gpu_clock *clock, bool no_clock, char folder[64]) {
 }
 
 int main(int argc, char **argv) {
-    static const struct option options[] = {
-        { "target", 1, 0, 't' },   { "short", 0, 0, 's' },    { "only", 1, 0, 'o' }, { "cubins", 1, 0, 'c' },
-        { "no-bench", 0, 0, 'n' }, { "evidence", 1, 0, 'e' }, { "hash", 1, 0, 'h' }, { "verify", 1, 0, 'v' },
-        { "help", 0, 0, '?' },     { "no-clock", 0, 0, 'k' }, { 0, 0, 0, 0 }
-    };
+    static const struct option options[] = { { "target", 1, 0, 't' }, { "short", 0, 0, 's' },    { "only", 1, 0, 'o' },
+                                             { "cubins", 1, 0, 'c' }, { "no-bench", 0, 0, 'n' }, { "evidence", 1, 0, 'e' },
+                                             { "hash", 1, 0, 'h' },   { "verify", 1, 0, 'v' },   { "help", 0, 0, '?' },
+                                             { 0, 0, 0, 0 } };
     const char *evidence = NULL, *hash = NULL;
     char folder[64] = "", command[128];
     static gt t;
     static gpu_clock clock;
-    bool no_bench = false, no_clock = false;
+    bool no_bench = false;
     int rc;
     if (gt_child(argc, argv, &rc)) return rc;
     t.target = "hopper";
@@ -95,19 +93,18 @@ int main(int argc, char **argv) {
         if (v == 'o') t.only = optarg;
         if (v == 'c') t.cubins = optarg;
         if (v == 'n') no_bench = true;
-        if (v == 'k') no_clock = true;
         if (v == 'e') evidence = optarg;
         if (v == 'h') hash = optarg;
         if (v == 'v') return gt_verify(optarg);
         if (v == '?') return fputs(help, stdout), 2;
     }
-    if (optind < argc || (evidence && (!hash || no_bench || no_clock || t.only || t.brief))) return fputs(help, stderr), 2;
+    if (optind < argc || (evidence && (!hash || no_bench || t.only || t.brief))) return fputs(help, stderr), 2;
     t.results = json_array();
     t.device_steps = 1000;
     const char *only = t.only;
     t.only = NULL;
     rc = 3;
-    if (!open_all(&t, &clock, no_clock, folder)) goto out;
+    if (!open_all(&t, &clock, folder)) goto out;
     t.only = only;
     if (!t.clock) t.device_steps = 20;
     run_all(&t);
