@@ -163,8 +163,11 @@ static double rate(uint64_t n, double seconds) {
 
 static void print_route(void *user, const char *op, const gdn_route *route, uint64_t launches) {
     (void)user;
-    fprintf(stderr, "  %-21s %-40s %llu launches%s%s\n", op, route->entry ? route->entry : "-", (unsigned long long)launches,
-            route->guard ? ", not the requested one: " : "", route->guard ? route->guard : "");
+    fprintf(stderr, "  %-21s %-40s %llu launches", op, route->entry ? route->entry : "-", (unsigned long long)launches);
+    for (uint32_t i = 0; i < route->n_refused && i < GDN_ROUTE_REFUSALS; i++)
+        fprintf(stderr, "%s%s: %s", i ? "; " : ", asked for and declined: ", route->refused[i].lever ? route->refused[i].lever : "-",
+                route->refused[i].guard);
+    fprintf(stderr, "\n");
 }
 
 static void add_route(void *user, const char *op, const gdn_route *route, uint64_t launches) {

@@ -27,7 +27,7 @@ typedef struct stream {
     fake_stream base; /* first: the driver's other calls see this */
     list *captured;
 } stream;
-enum { MAX_STREAMS = 16 };
+enum { MAX_STREAMS = 64 };
 static stream *made[MAX_STREAMS]; /* by cuStreamCreate */
 
 static stream *own(const void *s) {
