@@ -39,8 +39,8 @@ def steps(gdn, row, lens, planned):
     worst, at, step = max(over)
     how = "a plan for each T" if planned else f"one plan for {max(lens)}"
     row(set="steps", case=f"16/48 T={lens[0]} to {lens[-1]} by {lens[1] - lens[0]}, {how}", lengths=list(lens), times=us,
-        note=f"steps in T, {how}: chunk {chunk:.2f} us; largest beyond 10 % and a chunk: {worst:+.2f} us at T={at} (step {step:.2f}); "
-             + " ".join(f"{T}:{t:.1f}" for T, t in zip(lens, us)))
+        note=f"steps in T, {how}: chunk {chunk:.2f} us; largest beyond 10 % and a chunk: {worst:+.2f} us at T={at} (step {step:.2f}), "
+             f"which starts from {us[0]:.1f} us and ends with {us[-1]:.1f}")
 
 
 def run(gdn, row):
