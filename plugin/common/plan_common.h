@@ -62,6 +62,11 @@ gdn_status gdn__shape_step(gdn_step_shape *s, gdn_text *err);
  * targets have a GPU's bytes. */
 float gdn__own_scale(uint32_t k_dim);
 
+/* Operations without activations do not look at act_type. */
+static inline bool gdn__has_activations(uint32_t op) {
+    return op != GDN_OP_STATE_COPY && op != GDN_OP_STATE_ZERO && op != GDN_OP_FLAG_CLEAR && op != GDN_OP_FOLD;
+}
+
 /* What outlives a launch is found by the sequence's number. */
 static inline bool gdn__by_sequence(const gdn_shape *s) {
     return (s->flags & GDN_VERIFY_BY_SEQUENCE) != 0;

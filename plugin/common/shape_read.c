@@ -14,7 +14,7 @@ static gdn_status check_base(const gdn_shape *b, const gdn__op *op, gdn_text *er
     const char *name = gdn__op_name(op->op);
     if (b->flags & ~op->flags)
         return gdn__fail(err, GDN_E_ARG, "%s: flags has bits that it does not take: 0x%x", name, b->flags & ~op->flags);
-    if (op->op == GDN_OP_STATE_COPY || op->op == GDN_OP_STATE_ZERO || op->op == GDN_OP_FLAG_CLEAR || op->op == GDN_OP_FOLD) return GDN_OK;
+    if (!gdn__has_activations(op->op)) return GDN_OK;
     if (b->act_type == GDN_F16) return gdn__fail(err, GDN_E_ARG, "%s: act_type f16 is not supported, expected GDN_BF16 or GDN_F32", name);
     return gdn__check_type(err, name, "act_type", b->act_type);
 }

@@ -225,6 +225,28 @@ static void state_arguments(void **state) {
     params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), 5, 1u << 20, 1u << 20, 1u << 20 }, "88884888");
     run(&b, &z.base, GDN_STATE_ZERO_N_PTR, count, 1, 5, "gdn_state_zero", r.grid[0], 1, r.block[0]);
     params_are(&b, (const uint64_t[]) { AT(1), AT(2), 5, 1u << 20, 1u << 20 }, "88488");
+    gdn_state_shape f32 = c; /* act_type is not looked at */
+    f32.base.act_type = GDN_F32;
+    run(&b, &f32.base, GDN_STATE_COPY_N_PTR, count, 1, 8, "gdn_state_copy", r.grid[0], 1, r.block[0]);
+    shut(&b);
+}
+
+/* A row a block: more of them than a grid has are refused by name, not by the driver. */
+static void rows_above_a_grid(void **state) {
+    (void)state;
+    bench b;
+    gdn_plan *plan = NULL;
+    gdn_route r = { .struct_size = (uint32_t)sizeof r };
+    const uint32_t rows[] = { 1u << 31 }, most[] = { INT32_MAX };
+    open_target(&b, "hopper", 90);
+    mock_lever(&b.m, "ssm_ba_gates_hopper", "true");
+    init(&b);
+    gdn_ba_shape s = mock_ba(GDN_OP_BA_GATES);
+    s.max_m = UINT32_MAX;
+    assert_int_equal(b.id->ops->plan(b.ctx, &s.base, NULL, &plan, &b.err), GDN_REFUSED);
+    assert_non_null(strstr(b.text, "ba_gates: refused: more blocks than a grid has"));
+    assert_int_equal(b.id->ops->route(&b.m.host, 132, &s.base, 1, rows, &r, &b.err), GDN_REFUSED);
+    assert_int_equal(b.id->ops->route(&b.m.host, 132, &s.base, 1, most, &r, &b.err), GDN_OK);
     shut(&b);
 }
 
@@ -233,7 +255,7 @@ int main(void) {
         cmocka_unit_test(ba_gates_arguments),        cmocka_unit_test(ba_twin_lines),
         cmocka_unit_test(ba_twin_absent_and_silent), cmocka_unit_test(ba_tensor_cores),
         cmocka_unit_test(gates_and_norm_arguments),  cmocka_unit_test(conv_arguments),
-        cmocka_unit_test(state_arguments),
+        cmocka_unit_test(state_arguments),           cmocka_unit_test(rows_above_a_grid),
     };
     return cmocka_run_group_tests_name("gpu_launch", tests, NULL, NULL) != 0;
 }

@@ -133,6 +133,8 @@ void gpu_decide(const gpu_facts *f, const gdn__shape *s, const uint32_t *u32, gp
     case GDN_OP_PREFILL: gpu_decide_prefill(f, &s->rule, u32, d); break;
     default: break;
     }
+    if (d->status == GDN_OK && (d->dims.grid[0] > INT32_MAX || d->dims.grid[1] > 65535 || d->dims.grid[2] > 65535))
+        gpu_refuse(d, "more blocks than a grid has");
     if (d->status == GDN_REFUSED) {
         if (!d->route.n_refused) gpu_declined(d, d->route.lever, d->route.guard);
         return;

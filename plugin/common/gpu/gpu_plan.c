@@ -8,7 +8,7 @@
 
 /* Activations are bf16 on a GPU; f32 ones are the oracle's. */
 static gdn_status check_types(const gdn__shape *s, gdn_text *err) {
-    if (s->base.act_type == GDN_F32)
+    if (s->base.act_type == GDN_F32 && gdn__has_activations(s->base.op))
         return gdn__fail(err, GDN_REFUSED, "%s: refused: activations are f32 (target cpu only)", gdn__op_name(s->base.op));
     if ((s->base.op == GDN_OP_BA_GATES || s->base.op == GDN_OP_BA_GEMV) && s->ba.weight_type != GDN_BF16)
         return gdn__fail(err, GDN_REFUSED, "%s: refused: weights are f32 (target cpu only)", gdn__op_name(s->base.op));
