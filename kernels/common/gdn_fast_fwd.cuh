@@ -160,8 +160,7 @@ GDN_DEVICE void put_rows(const fwd_place &at, const turns &r, const value_rows &
     gdn_mbar_wait(at.bars->v_free[r.two()], r.parity() ^ 1);
     GDN_UNROLL
     for (uint32_t i = 0; i < 4; i++) gdn_st16(to + i * 2048, v.x[i]);
-    gdn_sync_warp();
-    if (gdn_lane() == 0) gdn_mbar_arrive(at.bars->v[r.two()]);
+    gdn_mbar_arrive(at.bars->v[r.two()]);
 }
 /* By twos: a row that moved from one register to another would be waited for. */
 GDN_DEVICE void bring_values(const fwd_args &o, const fwd_place &at, turns &r) {
@@ -191,8 +190,7 @@ GDN_DEVICE void take_outputs(const fwd_args &o, const fwd_place &at, turns &r) {
         gdn_mbar_wait(at.bars->done[r.two()], r.parity());
         GDN_UNROLL
         for (uint32_t i = 0; i < CHUNK / 8; i++) x[i] = gdn_ld16(buffers + r.two() * PANEL + i * 1024);
-        gdn_sync_warp();
-        if (gdn_lane() == 0) gdn_mbar_arrive(at.bars->v[r.two()]); /* for the chunk after the next */
+        gdn_mbar_arrive(at.bars->v[r.two()]); /* for the chunk after the next */
         GDN_UNROLL
         for (uint32_t i = 0; i < CHUNK / 8; i++, to += step)
             if (8 * i < left) gdn_st16_stream(to, x[i]);
@@ -220,10 +218,10 @@ GDN_DEVICE void load_scalars(float4 (&to)[4], const float *from, const lane_plac
 GDN_DEVICE float2 of_eight(const float4 (&x)[4], uint32_t j) {
     return j % 2 ? float2 { x[j / 2].z, x[j / 2].w } : float2 { x[j / 2].x, x[j / 2].y };
 }
-/* bv = beta V^T. */
-GDN_DEVICE void load_values(float (&bv)[32], const unsigned char *tile, const float *scalars, const lane_place &l) {
+/* bv = beta V^T, half `half` of the tokens. */
+GDN_DEVICE void load_values(float (&bv)[32], const unsigned char *tile, const float *scalars, const lane_place &l, uint32_t half) {
     GDN_UNROLL
-    for (uint32_t j = 0; j < 4; j++) {
+    for (uint32_t j = 2 * half; j < 2 * half + 2; j++) {
         uint32_t x[4];
         gdn_ldmatrix_x4_trans(x, tile + l.matrix + j * 2048);
         const float4 b = gdn_ld16f(scalars + AT_BETA + 16 * j + 4 * l.t);
@@ -232,35 +230,34 @@ GDN_DEVICE void load_values(float (&bv)[32], const unsigned char *tile, const fl
         bv[8 * j + 4] = gdn_bf16_lo(x[2]) * b.z, bv[8 * j + 5] = gdn_bf16_hi(x[2]) * b.w;
         bv[8 * j + 6] = gdn_bf16_lo(x[3]) * b.z, bv[8 * j + 7] = gdn_bf16_hi(x[3]) * b.w;
     }
-    gdn_pin(bv);
+    gdn_pin(reinterpret_cast<float(&)[16]>(bv[16 * half]));
 }
 /* r = bv - decay x for half `half` of the tokens. */
-GDN_DEVICE void make_r(uint32_t (&r)[16], const float (&x)[16], const float (&bv)[32], const float4 (&decay)[4], uint32_t half) {
+GDN_DEVICE void make_r(uint32_t (&r)[16], const float (&x)[32], const float (&bv)[32], const float4 (&decay)[4], uint32_t half) {
     GDN_UNROLL
-    for (uint32_t j = 0; j < 4; j++) {
-        const float2 d = of_eight(decay, 4 * half + j);
+    for (uint32_t j = 4 * half; j < 4 * half + 4; j++) {
+        const float2 d = of_eight(decay, j);
         GDN_UNROLL
         for (uint32_t i = 0; i < 2; i++) {
-            const uint32_t e = 4 * j + 2 * i, at = 16 * half + e;
-            r[8 * half + 2 * j + i] = gdn_pack_f16(gdn_fma(-d.x, x[e], bv[at]), gdn_fma(-d.y, x[e + 1], bv[at + 1]));
+            const uint32_t e = 4 * j + 2 * i;
+            r[2 * j + i] = gdn_pack_f16(gdn_fma(-d.x, x[e], bv[e]), gdn_fma(-d.y, x[e + 1], bv[e + 1]));
         }
     }
 }
 /* x (+)= 64 rows k of S^T K^T. */
-GDN_DEVICE void multiply_sk(float (&x)[16], const uint32_t (&s)[32], gdn_tile_k K, uint32_t half) {
+GDN_DEVICE void multiply_sk(float (&x)[32], const uint32_t (&s)[32], gdn_tile_k K, uint32_t half) {
     GDN_UNROLL
     for (uint32_t j = 0; j < 4; j++) gdn_wgmma_f16(x, gdn_quad(s, 16 * half + 4 * j), gdn_move(K, half * PANEL + j * 32), half + j > 0);
 }
-/* Left operands of the last two products from half `half` of uc. */
-GDN_DEVICE void make_u(uint32_t (&u)[16], uint32_t (&ud)[16], const float (&x)[16], const float4 (&rest)[4], uint32_t half) {
+/* Left operands of the last two products from uc. */
+GDN_DEVICE void make_u(uint32_t (&u)[16], uint32_t (&ud)[16], const float (&x)[32], const float4 (&rest)[4]) {
     GDN_UNROLL
-    for (uint32_t j = 0; j < 4; j++) {
-        const float2 d = of_eight(rest, 4 * half + j);
-        const uint32_t at = 8 * half + 2 * j;
-        u[at] = gdn_pack_f16(x[4 * j], x[4 * j + 1]);
-        u[at + 1] = gdn_pack_f16(x[4 * j + 2], x[4 * j + 3]);
-        ud[at] = gdn_pack_f16(x[4 * j] * d.x, x[4 * j + 1] * d.y);
-        ud[at + 1] = gdn_pack_f16(x[4 * j + 2] * d.x, x[4 * j + 3] * d.y);
+    for (uint32_t j = 0; j < 8; j++) {
+        const float2 d = of_eight(rest, j);
+        u[2 * j] = gdn_pack_f16(x[4 * j], x[4 * j + 1]);
+        u[2 * j + 1] = gdn_pack_f16(x[4 * j + 2], x[4 * j + 3]);
+        ud[2 * j] = gdn_pack_f16(x[4 * j] * d.x, x[4 * j + 1] * d.y);
+        ud[2 * j + 1] = gdn_pack_f16(x[4 * j + 2] * d.x, x[4 * j + 3] * d.y);
     }
 }
 template <class F> GDN_DEVICE void each_state(const lane_place &l, F visit) {
@@ -283,8 +280,7 @@ GDN_DEVICE void put_output(const fwd_place &at, const float (&out)[32], uint32_t
         for (uint32_t i = 0; i < 4; i++) o[i] = gdn_pack_bf16(out[8 * j + 2 * i], out[8 * j + 2 * i + 1]);
         gdn_stmatrix_x4_trans(buffer + l.matrix + j * 2048, o);
     }
-    gdn_sync_warp();
-    if (gdn_lane() == 0) gdn_mbar_arrive(at.bars->done[two]);
+    gdn_mbar_arrive(at.bars->done[two]);
 }
 /* A wait that is rarely one. */
 GDN_DEVICE void wait_unless(bool ready, gdn_mbarrier &bar, uint32_t parity) {
@@ -312,7 +308,7 @@ GDN_DEVICE void put_checkpoint(const fwd_place &at, const gdn_rule_ext &ext, flo
 template <bool CKPT> GDN_DEVICE void compute(const fwd_args &o, const gdn_rule_ext &ext, const fwd_place &at, turns &now) {
     const uint32_t lane = gdn_lane();
     const lane_place l = place_lane(at, gdn_warp(), lane);
-    float s0[32], s1[32], x0[16], x1[16], bv[32], out[32];
+    float s0[32], s1[32], x[32], bv[32], out[32];
     uint32_t sh[32], r[16];
     float4 decay[4];
     each_state(l, [&](uint32_t i, uint32_t a, uint32_t b) {
@@ -334,20 +330,19 @@ template <bool CKPT> GDN_DEVICE void compute(const fwd_args &o, const gdn_rule_e
     gdn_wgmma_fence();
     {
         const gdn_tile_k K = gdn_make_tile_k(stage_of(now) + FWD_K);
-        multiply_sk(x0, sh, K, 0);
-        multiply_sk(x0, sh, K, 1);
-        gdn_wgmma_commit();
-        multiply_sk(x1, sh, gdn_move(K, 4096), 0);
-        multiply_sk(x1, sh, gdn_move(K, 4096), 1);
+        multiply_sk(x, sh, K, 0);
+        multiply_sk(x, sh, K, 1);
         gdn_wgmma_commit();
     }
     gdn_mbar_wait(bars.v[now.two()], now.parity());
-    load_values(bv, values_of(now), scalars_of(now), l);
+    load_values(bv, values_of(now), scalars_of(now), l, 0);
+    load_values(bv, values_of(now), scalars_of(now), l, 1);
     load_scalars(decay, scalars_of(now) + AT_BETA_DECAY, l);
+    float all = scalars_of(now)[AT_ALL];
     gdn_wgmma_wait<0>();
-    gdn_pin(x0);
-    gdn_pin(x1);
-    make_r(r, x0, bv, decay, 0);
+    gdn_pin(x);
+    make_r(r, x, bv, decay, 0);
+    make_r(r, x, bv, decay, 1);
 
     GDN_NO_UNROLL
     for (uint32_t c = 0; c < at.chunks; c++) {
@@ -355,15 +350,9 @@ template <bool CKPT> GDN_DEVICE void compute(const fwd_args &o, const gdn_rule_e
         const float *const scalars = scalars_of(now);
         const gdn_tile_k T = gdn_make_tile_k(stage + FWD_T), Q = gdn_make_tile_k(stage + FWD_Q), P = gdn_make_tile_k(stage + FWD_P);
         const gdn_tile_mn K = gdn_make_tile_mn(stage + FWD_K, PANEL);
-        /* uc, tokens 0..31 and 32..63: T is triangular */
-        gdn_wgmma_fence();
-        gdn_wgmma_f16(x0, gdn_quad(r, 0), T, false);
-        gdn_wgmma_f16(x0, gdn_quad(r, 4), gdn_move(T, 32), true);
-        gdn_wgmma_commit();
-        make_r(r, x1, bv, decay, 1);
         gdn_wgmma_fence();
         GDN_UNROLL
-        for (uint32_t j = 0; j < 4; j++) gdn_wgmma_f16(x1, gdn_quad(r, 4 * j), gdn_move(T, 4096 + 32 * j), j > 0);
+        for (uint32_t j = 0; j < 4; j++) gdn_wgmma_f16(x, gdn_quad(r, 4 * j), gdn_move(T, 32 * j), j > 0);
         gdn_wgmma_commit();
         GDN_UNROLL
         for (uint32_t j = 0; j < 8; j++) gdn_wgmma_f16(out, gdn_quad(sh, 4 * j), gdn_move(Q, j % 4 * 32 + j / 4 * PANEL), j > 0);
@@ -378,27 +367,24 @@ template <bool CKPT> GDN_DEVICE void compute(const fwd_args &o, const gdn_rule_e
         uint32_t u[16], ud[16];
         float4 rest[4], factor[4];
         load_scalars(rest, scalars + AT_REST, l);
-        /* The index ties the scaling to a test behind the products' issue: in front of it, it would be in the way. It stands there four
-         * times. */
-        const float all = scalars[AT_ALL + ready];
-        gdn_wgmma_wait<2>();
-        gdn_pin(x0);
-        make_u(u, ud, x0, rest, 0);
-        scale(s0, all);
+        {
+            scale(s0, all);
+            scale(s1, all);
+        }
         gdn_wgmma_wait<1>();
-        gdn_pin(x1);
-        make_u(u, ud, x1, rest, 1);
+        gdn_pin(x);
+        make_u(u, ud, x, rest);
         gdn_wgmma_fence();
         GDN_UNROLL
         for (uint32_t j = 0; j < 4; j++) gdn_wgmma_f16(s0, gdn_quad(ud, 4 * j), gdn_move(K, 2048 * j), true);
         gdn_wgmma_commit();
-        scale(s1, all);
-        gdn_wgmma_fence();
         GDN_UNROLL
         for (uint32_t j = 0; j < 4; j++) gdn_wgmma_f16(s1, gdn_quad(ud, 4 * j), gdn_move(K, PANEL + 2048 * j), true);
         gdn_wgmma_commit();
+        wait_unless(ready, bars.full[next.stage], next.stage_parity);
+        if (!end) gdn_mbar_wait(bars.v[next.two()], next.parity());
+        load_values(bv, values_of(next), scalars_of(next), l, 0);
         load_scalars(factor, scalars + AT_OUT, l);
-        const bool v_ready = end || gdn_mbar_test(bars.v[next.two()], next.parity());
         gdn_wgmma_wait<2>();
         gdn_pin(out);
         GDN_UNROLL
@@ -408,43 +394,37 @@ template <bool CKPT> GDN_DEVICE void compute(const fwd_args &o, const gdn_rule_e
         for (uint32_t j = 0; j < 4; j++) gdn_wgmma_f16(out, gdn_quad(u, 4 * j), gdn_move(P, 32 * j), true);
         gdn_wgmma_commit();
         /* the next chunk's S^T K^T, as the two halves of S become ready */
-        wait_unless(ready, bars.full[next.stage], next.stage_parity);
         gdn_wgmma_wait<2>();
         gdn_pin(s0);
         pack_state(sh, s0);
         gdn_wgmma_fence();
-        multiply_sk(x0, sh, next_k, 0);
-        multiply_sk(x1, sh, gdn_move(next_k, 4096), 0);
+        multiply_sk(x, sh, next_k, 0);
         gdn_wgmma_commit();
         gdn_wgmma_wait<2>();
         gdn_pin(s1);
         pack_state(sh + 16, s1);
         gdn_wgmma_fence();
-        multiply_sk(x0, sh, next_k, 1);
+        multiply_sk(x, sh, next_k, 1);
         gdn_wgmma_commit();
-        multiply_sk(x1, sh, gdn_move(next_k, 4096), 1);
-        gdn_wgmma_commit();
-        gdn_wgmma_wait<3>();
+        gdn_wgmma_wait<2>();
         gdn_pin(out);
         put_output(at, out, now.two(), l);
-        if (lane == 0 && !end) gdn_mbar_arrive(bars.v_free[now.two()]);
-        wait_unless(v_ready, bars.v[next.two()], next.parity());
-        load_values(bv, values_of(next), scalars_of(next), l);
+        load_values(bv, values_of(next), scalars_of(next), l, 1);
         load_scalars(decay, scalars_of(next) + AT_BETA_DECAY, l);
-        gdn_wgmma_wait<1>();
-        gdn_pin(x0);
-        make_r(r, x0, bv, decay, 0);
+        all = scalars_of(next)[AT_ALL];
+        if (!end) {
+            gdn_mbar_arrive(bars.free[now.stage]);
+            gdn_mbar_arrive(bars.v_free[now.two()]);
+        }
         gdn_wgmma_wait<0>();
-        gdn_pin(x1);
-        gdn_sync_warp();
-        if (lane == 0 && !end) gdn_mbar_arrive(bars.free[now.stage]);
+        gdn_pin(x);
+        make_r(r, x, bv, decay, 0);
+        make_r(r, x, bv, decay, 1);
         if (CKPT) put_checkpoint(at, ext, ckpt, o.rest.nv, c, s0, s1);
         now = next;
     }
-    if (lane == 0) {
-        gdn_mbar_arrive(bars.v_free[now.two()]);
-        gdn_mbar_arrive(bars.free[now.stage]);
-    }
+    gdn_mbar_arrive(bars.v_free[now.two()]);
+    gdn_mbar_arrive(bars.free[now.stage]);
     now.next();
     each_state(place_lane(at, gdn_warp(), gdn_anew(lane)), [&](uint32_t i, uint32_t a, uint32_t b) {
         at.h.out[a] = s0[i];
@@ -470,12 +450,12 @@ GDN_DEVICE void pass_state(const fwd_place &at) {
 GDN_DEVICE void init_bars(fwd_bars &bars) {
     for (uint32_t i = 0; i < STAGES; i++) {
         gdn_mbar_init(bars.full[i], 1);
-        gdn_mbar_init(bars.free[i], 4);
+        gdn_mbar_init(bars.free[i], 128); /* the computing threads: each arrives for what it did itself */
     }
     for (uint32_t i = 0; i < 2; i++) {
-        gdn_mbar_init(bars.v[i], 6); /* warps 6 to 11 */
-        gdn_mbar_init(bars.v_free[i], 4);
-        gdn_mbar_init(bars.done[i], 4);
+        gdn_mbar_init(bars.v[i], 192); /* warps 6 to 11 */
+        gdn_mbar_init(bars.v_free[i], 128);
+        gdn_mbar_init(bars.done[i], 128);
     }
     gdn_mbar_init_fence();
 }
@@ -488,7 +468,7 @@ GDN_DEVICE void serve(const fwd_args &o, const gdn_rule_ext &ext, unsigned char 
             if (has_pass(at)) bring_tiles(o.rest, at, r);
         });
     } else if (warp == 6 || warp == 7) {
-        if (gdn_lane() < 2) gdn_mbar_arrive(bars->v[gdn_lane()]); /* both buffers are empty */
+        for (uint32_t i = 0; i < 2; i++) gdn_mbar_arrive(bars->v[i]); /* both buffers are empty */
         each_task(o, ext, smem, worker, [&](const fwd_place &at) {
             if (!at.h.in)
                 zero_outputs(o, at);
