@@ -188,11 +188,16 @@ GDN_DEVICE void make_p(const prepare_args &o, const prepare_place &at, const pre
         const float *const gc = at.logs + h * CHUNK;
         const uint64_t to = value_row(o, at, kept, h);
         unsigned char *const panel = at.smem + TILE + h % 2 * PANEL;
-        if (h >= 2) {
-            if (at.thread == 0) gdn_bulk_wait_read<1>();
+        put_scalars(at, gc, at.betas + h * CHUNK, scale, o.to.scalars + to * SCALARS);
+        if (h != 1) { /* Q, or the P of two heads before, has been sent */
+            if (at.thread == 0) {
+                if (h == 0)
+                    gdn_bulk_wait_read<0>();
+                else
+                    gdn_bulk_wait_read<1>();
+            }
             gdn_bar_sync(at.bars + BAR_P, 128);
         }
-        put_scalars(at, gc, at.betas + h * CHUNK, scale, o.to.scalars + to * SCALARS);
         put_p(at, a, h, panel);
         gdn_fence_async();
         gdn_bar_sync(at.bars + BAR_P, 128);
@@ -233,7 +238,6 @@ GDN_DEVICE void put_l(const prepare_place &at, unsigned char *L, float *diagonal
 }
 GDN_DEVICE void make_t(const prepare_args &o, const prepare_place &at, const prepare_unit &kept, const float (&a)[32]) {
     const inverse_smem s = { at.smem + PREPARE_L, reinterpret_cast<float *>(at.smem + PREPARE_D), at.smem };
-    zero_upper(s.panel, at.thread);
     GDN_NO_UNROLL
     for (uint32_t h = 0; h < at.ratio; h += PAIR) {
         const uint32_t heads = at.ratio - h < PAIR ? 1 : PAIR, lane = gdn_anew(at.lane);
@@ -242,12 +246,9 @@ GDN_DEVICE void make_t(const prepare_args &o, const prepare_place &at, const pre
         here.row = at.warp * 16 + lane / 4;
         GDN_NO_UNROLL
         for (uint32_t i = 0; i < heads; i++) put_l(here, s.L + i * L_BYTES, s.diagonal + i * D_FLOATS, a, h + i);
-        if (h > 0) {
-            if (at.thread == 0) gdn_bulk_wait_read<0>(); /* the panels of the two heads before */
-            gdn_bar_sync(at.bars + BAR_L, 128);
-        } else {
-            gdn_sync_warp();
-        }
+        if (at.thread == 0) gdn_bulk_wait_read<0>(); /* K, or the panels of the two heads before, has been sent */
+        gdn_bar_sync(at.bars + BAR_L, 128);
+        if (h == 0) zero_upper(s.panel, at.thread);
         invert_diagonal(s, heads, at.warp, lane);
         gdn_bar_sync(at.bars + BAR_L, 128);
         merge_16(s, heads, at.warp, lane);
@@ -273,16 +274,14 @@ GDN_DEVICE void prepare_one(const prepare_args &o, const prepare_place &at, uint
     load_tokens(o, at, group, u);
     gdn_fence_async();
     gdn_bar_sync(at.bars + BAR_BOTH, PREPARE_THREADS);
-    if (at.both == 0) {
+    if (at.thread == 0) {
         const uint64_t to = ((uint64_t)kept.chunk_row * o.nk + kept.key_head) * TILE;
-        gdn_bulk_store(o.to.k + to, at.smem, TILE);
-        gdn_bulk_store(o.to.q + to, at.smem + TILE, TILE);
+        gdn_bulk_store((group ? o.to.q : o.to.k) + to, at.smem + group * TILE, TILE);
         gdn_bulk_commit();
     }
     float a[32];
     gram(a, at.smem, at.smem + group * TILE, [&] { make_factors(at); });
-    if (at.both == 0) gdn_bulk_wait_read<0>();
-    gdn_bar_sync(at.bars + BAR_BOTH, PREPARE_THREADS); /* the tiles are free */
+    gdn_bar_sync(at.bars + BAR_BOTH, PREPARE_THREADS); /* the factors are there, K has been read */
     if (group == 1)
         make_p(o, at, kept, a, scale);
     else

@@ -1,0 +1,114 @@
+/* gdn_fast_serve.cuh - the warps beside the pass that computes: they bring tiles and values, and take outputs away. */
+#pragma once
+#include "gdn_fast_task.cuh"
+
+namespace gdn_fast {
+/* ---- warp 4 ---- */
+/* How many of the chunks from `known` on are there; at least one. */
+GDN_DEVICE uint32_t count_ready(const prepare_args &p, const fwd_place &at, uint32_t known) {
+    const uint32_t lane = gdn_lane();
+    const uint32_t *const first = p.to.words + READY + (at.chunk_row + known) * p.nk + at.key_head;
+    uint32_t missing = __ballot_sync(GDN_FULL_MASK, known + lane >= at.chunks || gdn_ld_acquire(first + (uint64_t)lane * p.nk) != 2);
+    if (missing & 1) {
+        if (lane == 0) gdn_wait_word(first, 2);
+        missing &= ~1u;
+    }
+    gdn_sync_warp();
+    return missing ? __ffs((int)missing) - 1 : 32;
+}
+GDN_DEVICE void bring_tiles(const prepare_args &p, const fwd_place &at, turns &r) {
+    uint32_t known = p.lead;
+    GDN_NO_UNROLL
+    for (uint32_t c = 0; c < at.chunks; c++, r.next()) {
+        if (c >= known) known += count_ready(p, at, known);
+        if (gdn_lane() == 0) {
+            unsigned char *const stage = at.smem + r.stage * STAGE;
+            gdn_mbarrier &full = at.bars->full[r.stage];
+            const uint64_t key = ((at.chunk_row + c) * p.nk + at.key_head) * TILE, value = (at.chunk_row + c) * p.nv + at.head;
+            gdn_fence_async_global();
+            gdn_mbar_wait(at.bars->free[r.stage], r.stage_parity ^ 1);
+            gdn_mbar_arrive_expect(full, 2 * TILE + 2 * PANEL + SCALARS * 4);
+            gdn_bulk_load(at.smem + FWD_SCALARS + r.stage * (SCALARS * 4), p.to.scalars + value * SCALARS, SCALARS * 4, full);
+            gdn_bulk_load(stage + FWD_K, p.to.k + key, TILE, full);
+            gdn_bulk_load(stage + FWD_T, p.to.t + value * PANEL, PANEL, full);
+            gdn_bulk_load(stage + FWD_Q, p.to.q + key, TILE, full);
+            gdn_bulk_load(stage + FWD_P, p.to.p + value * PANEL, PANEL, full);
+        }
+        gdn_sync_warp();
+    }
+}
+
+/* ---- warps 8 to 11: rows of V two chunks ahead in registers, as memory takes longer to answer than one lasts; those past the end are
+ * zeros ---- */
+struct value_rows {
+    uint4 x[4];
+};
+GDN_DEVICE value_rows load_rows(const fwd_args &o, const fwd_place &at, uint32_t c) {
+    const uint32_t thread = threadIdx.x % 128, first = c * CHUNK + thread / 8, left = first < at.rows ? at.rows - first : 0;
+    const gdn_bf16 *const from = o.value + (at.token + first) * o.v_stride + at.head * DIM + at.column + thread % 8 * 8;
+    value_rows v;
+    GDN_UNROLL
+    for (uint32_t i = 0; i < 4; i++) {
+        v.x[i] = uint4 { 0, 0, 0, 0 };
+        if (16 * i < left) v.x[i] = gdn_ld16_once(from + (uint64_t)(16 * i) * o.v_stride);
+    }
+    return v;
+}
+GDN_DEVICE void put_rows(const fwd_place &at, const turns &r, const value_rows &v) {
+    const uint32_t thread = threadIdx.x % 128;
+    unsigned char *const to = at.smem + FWD_V + r.two() * PANEL + place(thread / 8, thread % 8 * 8);
+    gdn_mbar_wait(at.bars->v_free[r.two()], r.parity() ^ 1);
+    GDN_UNROLL
+    for (uint32_t i = 0; i < 4; i++) gdn_st16(to + i * 2048, v.x[i]);
+    gdn_mbar_arrive(at.bars->v[r.two()]);
+}
+/* By twos: a row that moved from one register to another would be waited for. */
+GDN_DEVICE void bring_values(const fwd_args &o, const fwd_place &at, turns &r) {
+    value_rows even = load_rows(o, at, 0), odd = load_rows(o, at, 1);
+    GDN_NO_UNROLL
+    for (uint32_t c = 0; c < at.chunks; c += 2) {
+        put_rows(at, r, even);
+        r.next();
+        even = load_rows(o, at, c + 2);
+        if (c + 1 == at.chunks) break;
+        put_rows(at, r, odd);
+        r.next();
+        odd = load_rows(o, at, c + 3);
+    }
+}
+
+/* ---- warps 6 and 7 ---- */
+GDN_DEVICE void take_outputs(const fwd_args &o, const fwd_place &at, turns &r) {
+    const uint32_t thread = threadIdx.x % 64, row0 = thread / 8, unit = thread % 8;
+    const uint64_t step = (uint64_t)8 * o.rest.nv * DIM;
+    const unsigned char *const buffers = at.smem + FWD_O + place(row0, unit * 8);
+    gdn_bf16 *to = o.output + ((at.token + row0) * o.rest.nv + at.head) * DIM + at.column + unit * 8;
+    GDN_NO_UNROLL
+    for (uint32_t c = 0; c < at.chunks; c++, r.next()) {
+        const uint32_t first = c * CHUNK + row0, left = first < at.rows ? at.rows - first : 0;
+        uint4 x[CHUNK / 8];
+        gdn_mbar_wait(at.bars->done[r.two()], r.parity());
+        GDN_UNROLL
+        for (uint32_t i = 0; i < CHUNK / 8; i++) x[i] = gdn_ld16(buffers + r.two() * PANEL + i * 1024);
+        gdn_mbar_arrive(at.bars->v[r.two()]); /* for the chunk after the next */
+        GDN_UNROLL
+        for (uint32_t i = 0; i < CHUNK / 8; i++, to += step)
+            if (8 * i < left) gdn_st16_stream(to, x[i]);
+    }
+}
+
+/* ---- a sequence that has no chunk here, or is padding: warps 6 and 7 ---- */
+GDN_DEVICE void zero_outputs(const fwd_args &o, const fwd_place &at) {
+    const uint32_t thread = threadIdx.x % 64, unit = thread % 8;
+    for (uint32_t row = thread / 8; row < at.rows; row += 8)
+        gdn_st16(o.output + ((at.token + row) * o.rest.nv + at.head) * DIM + at.column + unit * 8, uint4 { 0, 0, 0, 0 });
+}
+GDN_DEVICE void pass_state(const fwd_place &at) {
+    if (at.h.in == at.h.out && !at.fresh) return;
+    for (uint32_t i = threadIdx.x % 64; i < DIM * COLUMNS; i += 64) {
+        const uint32_t e =
+            GDN_IS_VK ? gdn_state_at(i % DIM, at.column + i / DIM, DIM, DIM) : gdn_state_at(i / COLUMNS, at.column + i % COLUMNS, DIM, DIM);
+        at.h.out[e] = at.fresh ? 0.0f : at.h.in[e];
+    }
+}
+} // namespace gdn_fast
