@@ -16,11 +16,12 @@
  * Ag 4.
  *
  * Accumulation: of the K/128 chunks, partial w (0..7) takes those with c % 8 == w, ascending; the eight partials are added
- * in order 0..7. Every mx entry gives the same bytes. Entries without FP4 tensor cores (f16) differ by f32 summation: up to 16 rows they
- * give the same bytes as each other, above that they may sum in another order. scale2 travels as the bits of an f32 in a u32.
+ * in order 0..7. Every mx entry gives the same bytes. Entries without FP4 tensor cores (f16) differ by f32 summation: f16_8 and f16_16 give
+ * the same bytes as each other; the others (more than 16 rows, or k too long to be staged) sum in pieces of k that depend on N, K and the
+ * number of multiprocessors, the same in every launch. scale2 travels as the bits of an f32 in a u32.
  *
- * workspace: as many bytes as the plan says (0: not looked at), zero before its first launch; every launch leaves it zero. Launches
- * on different streams need one each. */
+ * workspace: as many bytes as the plan says (0: not looked at), 16-byte aligned, zero before its first launch; every launch leaves it ready
+ * for the next one, of this plan or another. Launches on different streams need one each. */
 #ifndef GDN_OP_W4A4_H
 #define GDN_OP_W4A4_H
 

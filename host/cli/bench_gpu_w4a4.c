@@ -63,11 +63,16 @@ static bool project(gpu_bench *b, uint32_t M, uint32_t N, uint32_t K) {
                           .sets = sets,
                           .bytes = (double)(codes + scales),
                           .flop = 2.0 * M * N * K };
-    const uint64_t size[] = { GDN_W4A4_AQ_BYTES(M, K), GDN_W4A4_AS_BYTES(M, K), 4ull * M, sets * codes, sets * scales, 2ull * M * N, 8 };
+    gdn_route route = { .struct_size = (uint32_t)sizeof route };
+    if (gdn_route_for(b->g, 0, &shape.base, 0, NULL, &route, NULL)) return false;
+    const uint64_t workspace = route.workspace_bytes ? route.workspace_bytes : 8;
+    const uint64_t size[] = {
+        GDN_W4A4_AQ_BYTES(M, K), GDN_W4A4_AS_BYTES(M, K), 4ull * M, sets * codes, sets * scales, 2ull * M * N, workspace
+    };
     double us;
     for (uint32_t i = 0; i < row.n_ptr; i++)
         if (!(row.ptr[i] = gpu_bench_take(b, size[i], i < GDN_W4A4_GEMV_P_C))) return false;
-    if (gdn_fill(b->g, NULL, row.ptr[GDN_W4A4_GEMV_P_WORKSPACE], 0, 8) || gdn_sync(b->g, NULL)) return false;
+    if (gdn_fill(b->g, NULL, row.ptr[GDN_W4A4_GEMV_P_WORKSPACE], 0, workspace) || gdn_sync(b->g, NULL)) return false;
     const bool ok = gpu_bench_row_add(b, &row, keys(M, N, K), &us);
     gpu_bench_release(b);
     return ok && add_peer(b, M, N, K);

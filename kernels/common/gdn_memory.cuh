@@ -43,6 +43,12 @@ GDN_DEVICE uint4 gdn_ld16_once(const void *p) {
     asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
+/* The same, of rows that are read on from here: L2 asks memory for 256 bytes. */
+GDN_DEVICE uint4 gdn_ld16_once_256(const void *p) {
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
 /* _stream: first to be evicted; for state that this kernel reads and rewrites, and for rows that a later kernel reads. */
 GDN_DEVICE uint4 gdn_ld16_stream(const void *p) {
     uint4 v;

@@ -49,18 +49,23 @@ gdn__w4a4_route gdn__w4a4_mx_plan(uint32_t m, uint32_t n, uint32_t k, uint32_t n
 }
 
 static const struct {
-    uint32_t blocks, parts, expanders, most;
+    uint32_t blocks, expanders, most;
 } f16[GDN__W4A4_F16_ENTRIES] = {
-#define ROW_(ID, entry, blocks, parts, expanders, most) { blocks, parts, expanders, most },
+#define ROW_(ID, entry, blocks, expanders, most) { blocks, expanders, most },
     GDN__W4A4_F16_MAP(ROW_)
 #undef ROW_
 };
+
+static uint32_t staged_most(uint32_t entry) {
+    return (GDN__W4A4_F16_SMEM_MAX - GDN__W4A4_PS_REDUCTION_BYTES * GDN__W4A4_F16_GROUPS) /
+           (8 * GDN__W4A4_F16_SLOT_BYTES * f16[entry].blocks);
+}
 
 /* Blocks that stay: as many as there are multiprocessors, or work. */
 static gdn__w4a4_route f16_staged(uint32_t entry, uint32_t n, uint32_t k, uint32_t sms) {
     const uint32_t groups = GDN__W4A4_F16_GROUPS, sums = GDN__W4A4_PS_REDUCTION_BYTES * groups;
     const uint32_t each = 8 * GDN__W4A4_F16_SLOT_BYTES * f16[entry].blocks;
-    const uint32_t want = gdn__w4a4_ps_stripe_chunks(k), most = (GDN__W4A4_F16_SMEM_MAX - sums) / each, sst = want < most ? want : most;
+    const uint32_t sst = gdn__w4a4_ps_stripe_chunks(k);
     const uint32_t work = tiles_of(tiles_of(n, 16), groups);
     return (gdn__w4a4_route) { .entry = entry,
                                .rows = 16,
@@ -70,27 +75,31 @@ static gdn__w4a4_route f16_staged(uint32_t entry, uint32_t n, uint32_t k, uint32
                                .smem = sst * each + sums };
 }
 
-/* 544 tiles on 132 multiprocessors are five each; 272 are three. */
-static gdn__w4a4_route f16_wide(bool few, uint32_t n, uint32_t sms) {
-    const uint32_t tiles = tiles_of(n, GDN__W4A4_WIDE_ROWS), each = tiles_of(tiles, sms), rounds = tiles_of(each, 5);
-    const uint32_t groups = each <= 1 ? 2 : tiles_of(each, rounds);
-    const uint32_t form = each <= 1 ? 2 : groups <= 3 ? 0 : 1;
-    static const uint32_t entries[3][2] = { { GDN__W4A4_F16_32, GDN__W4A4_F16_64 },
-                                            { GDN__W4A4_F16_32_X5, GDN__W4A4_F16_64_X5 },
-                                            { GDN__W4A4_F16_32_K2, GDN__W4A4_F16_64_K2 } };
-    const uint32_t entry = entries[form][few ? 0 : 1];
-    const uint32_t parts = f16[entry].parts, expanders = f16[entry].expanders, tokens = 8 * f16[entry].blocks;
+/* Three groups of 64 rows a block, four where there is enough for each; fewer where there are no more rows. */
+static gdn__w4a4_route f16_wide(uint32_t entry, uint32_t n, uint32_t k, uint32_t sms) {
+    const uint32_t tiles = tiles_of(n, GDN__W4A4_WIDE_ROWS), tokens = 8 * f16[entry].blocks, expanders = f16[entry].expanders;
+    uint32_t groups = tiles / 4 >= sms ? 4 : tiles < 3 ? tiles : 3;
+    if (groups > f16[entry].most) groups = f16[entry].most;
+    const uint64_t units = (uint64_t)tiles_of(tiles, groups) * tiles_of(k / 128, 2), most = (GDN__W4A4_WIDE_FLAGS - 1) / groups;
+    const uint32_t here = sms < most ? sms : (uint32_t)most, grid = units < here ? (uint32_t)units : here;
     return (gdn__w4a4_route) { .entry = entry,
-                               .rows = GDN__W4A4_WIDE_ROWS * groups / parts,
-                               .grid = tiles_of(tiles, groups / parts),
+                               .rows = GDN__W4A4_WIDE_ROWS * groups,
+                               .grid = grid,
                                .block = 128 * (groups + expanders),
-                               .smem = tokens * parts * (1024 + 216 * expanders) + 128 + 20480 * groups };
+                               .smem = 1024 * tokens + 128 + 27648 * groups,
+                               .workspace = 4 * GDN__W4A4_WIDE_FLAGS + (uint64_t)grid * groups * 256 * tokens };
 }
 
+/* The rows of a launch decide, and k: so the bytes of 1 to 8 rows, of 9 to 16, 17 to 32 and 33 to 64 do not depend on how many there are.
+ */
 gdn__w4a4_route gdn__w4a4_f16_plan(uint32_t m, uint32_t n, uint32_t k, uint32_t sms) {
-    const uint32_t on = sms ? sms : GDN__W4A4_F16_SMS;
-    const uint32_t staged = m <= 8 ? GDN__W4A4_F16_8 : GDN__W4A4_F16_16;
-    gdn__w4a4_route r = m <= 16 ? f16_staged(staged, n, k, on) : f16_wide(m <= 32, n, on);
+    const uint32_t on = sms ? sms : GDN__W4A4_F16_SMS, staged = m <= 8 ? GDN__W4A4_F16_8 : GDN__W4A4_F16_16;
+    const bool fits = m <= 16 && gdn__w4a4_ps_stripe_chunks(k) <= staged_most(staged);
+    gdn__w4a4_route r = fits ? f16_staged(staged, n, k, on)
+                             : f16_wide(m <= 16   ? GDN__W4A4_F16_16_WIDE
+                                        : m <= 32 ? GDN__W4A4_F16_32
+                                                  : GDN__W4A4_F16_64,
+                                        n, k, on);
     if (m == 0) r.grid = 0;
     return r;
 }

@@ -41,28 +41,27 @@ typedef struct gdn__w4a4_route {
     uint32_t grid;  /* 0: nothing to launch                  */
     uint32_t block;
     uint32_t sst, smem; /* _ps: staged chunks a warp, and bytes of dynamic shared memory */
+    uint64_t workspace; /* bytes, of the wide entries */
 } gdn__w4a4_route;
 
-/* Without FP4 tensor cores (hopper): X(ID, entry, column blocks, parts of k, expanders, most groups). The first two: blocks of three
- * groups of eight warps that stay, each with the first sst chunks of each warp's k as f16 in shared memory, as many as fit beside the
- * groups' sums. The others: groups of four warps with 64 rows each, beside the groups that expand the tokens: up to three where a
- * multiprocessor has few rows, up to five where it has many, two that share 64 rows where there is not even one tile for each. */
+/* Without FP4 tensor cores (hopper): X(ID, entry, column blocks, expanders, most groups). The first two: blocks of three groups of eight
+ * warps that stay, each with the first sst chunks of each warp's k as f16 in shared memory. The others, for more rows and for k whose
+ * chunks do not all fit there: groups of four warps with 64 rows each, beside those that expand the tokens; blocks that stay have equal
+ * shares of all rows and k. */
 enum {
     GDN__W4A4_F16_SMEM_MAX = 232448, /* of a block on 9.0 */
     GDN__W4A4_F16_SLOT_BYTES = 2048, /* a chunk of eight tokens */
     GDN__W4A4_F16_SMS = 132,         /* when nobody can say */
     GDN__W4A4_F16_GROUPS = 3,
-    GDN__W4A4_WIDE_ROWS = 64
+    GDN__W4A4_WIDE_ROWS = 64,
+    GDN__W4A4_WIDE_FLAGS = 1024 /* words in front of the workspace */
 };
-#define GDN__W4A4_F16_MAP(X)                        \
-    X(F16_8, "w4a4_gemv_f16_8", 1, 1, 0, 0)         \
-    X(F16_16, "w4a4_gemv_f16_16", 2, 1, 0, 0)       \
-    X(F16_32, "w4a4_gemv_f16_32", 4, 1, 2, 3)       \
-    X(F16_64, "w4a4_gemv_f16_64", 8, 1, 2, 3)       \
-    X(F16_32_X5, "w4a4_gemv_f16_32_x5", 4, 1, 1, 5) \
-    X(F16_64_X5, "w4a4_gemv_f16_64_x5", 8, 1, 1, 5) \
-    X(F16_32_K2, "w4a4_gemv_f16_32_k2", 4, 2, 2, 2) \
-    X(F16_64_K2, "w4a4_gemv_f16_64_k2", 8, 2, 2, 2)
+#define GDN__W4A4_F16_MAP(X)                         \
+    X(F16_8, "w4a4_gemv_f16_8", 1, 0, 0)             \
+    X(F16_16, "w4a4_gemv_f16_16", 2, 0, 0)           \
+    X(F16_16_WIDE, "w4a4_gemv_f16_16_wide", 2, 1, 4) \
+    X(F16_32, "w4a4_gemv_f16_32", 4, 1, 4)           \
+    X(F16_64, "w4a4_gemv_f16_64", 8, 2, 3)
 #define GDN__W4A4_ENUM_(ID, ...) GDN__W4A4_##ID,
 enum { GDN__W4A4_F16_MAP(GDN__W4A4_ENUM_) GDN__W4A4_F16_ENTRIES };
 #undef GDN__W4A4_ENUM_

@@ -38,11 +38,31 @@ void w4a4_quantise(const w4a4_case *c, uint32_t m0, uint32_t n) {
     run_ok(&s, N_OF(ptr), ptr, 1, &n);
 }
 
+/* One for all plans, zero once: each launch leaves it ready for the next. */
+static uint64_t workspace(uint64_t bytes) {
+    static uint8_t *all;
+    static uint64_t has;
+    if (bytes > has) {
+        free(all);
+        all = aligned_alloc(64, (bytes + 63) / 64 * 64);
+        assert_non_null(all);
+        memset(all, 0, bytes);
+        has = bytes;
+    }
+    return bytes ? addr_of(all) : 0;
+}
+
 void w4a4_project(const w4a4_case *c, uint32_t n, uint8_t *C) {
     const gdn_w4a4_shape s = { .base = SHAPE_BASE(gdn_w4a4_shape, GDN_OP_W4A4_GEMV, c->act), .N = c->N, .K = c->K, .max_m = n };
-    const uint64_t ptr[] = { addr_of(c->aq.p), addr_of(c->as.p), addr_of(c->ag.p), addr_of(c->bq.p), addr_of(c->bs.p), addr_of(C), 0 };
+    gdn_route r = { .struct_size = (uint32_t)sizeof r };
+    gdn_hplan *const plan = plan_ok(&s);
     uint32_t u32[] = { 0, n };
     memcpy(&u32[0], &c->scale2, 4);
+    assert_int_equal(gdn_explain(plan, 2, u32, &r), GDN_OK);
+    const uint64_t ptr[] = {
+        addr_of(c->aq.p), addr_of(c->as.p), addr_of(c->ag.p), addr_of(c->bq.p), addr_of(c->bs.p), addr_of(C), workspace(r.workspace_bytes)
+    };
+    gdn_plan_free(plan);
     run_ok(&s, N_OF(ptr), ptr, 2, u32);
 }
 

@@ -42,6 +42,9 @@ GDN_DEVICE uint32_t gdn_ld4_ro(const void *p, EMU_AT) {
 GDN_DEVICE uint4 gdn_ld16_once(const void *p, EMU_AT) {
     return emu::aligned<uint4>(p, at);
 }
+GDN_DEVICE uint4 gdn_ld16_once_256(const void *p, EMU_AT) {
+    return emu::aligned<uint4>(p, at);
+}
 GDN_DEVICE uint4 gdn_ld16_stream(const void *p, EMU_AT) {
     return emu::aligned<uint4>(p, at);
 }

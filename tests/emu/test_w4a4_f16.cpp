@@ -1,5 +1,6 @@
 /* test_w4a4_f16.cpp - the W4A4 projections of hopper on the emulator, within the error of an f32 sum of f64 and of what the block-scaled
- * instruction gives. Staged entries: staging depths and grids give the same bytes. Wide ones: so do all groups of warps. */
+ * instruction gives. Staged entries: staging depths and grids give the same bytes. Wide ones: any number of groups and blocks, so pieces of
+ * every kind; the workspace's flags are zero again. */
 #include "emu_check.hpp"
 
 #include "w4a4_gemv_f16.cu"
@@ -10,17 +11,18 @@
 typedef void staged_fn(const uint8_t *, const uint8_t *, const float *, const uint8_t *, const uint8_t *, float, gdn_bf16 *, uint32_t,
                        uint32_t, uint32_t, uint32_t);
 typedef void wide_fn(const uint8_t *, const uint8_t *, const float *, const uint8_t *, const uint8_t *, float, gdn_bf16 *, uint32_t,
-                     uint32_t, uint32_t);
+                     uint32_t, uint32_t, uint32_t *);
 static const struct {
     const char *name;
     staged_fn *staged;
     wide_fn *wide;
-    uint32_t blocks, split, expanders, most; /* most: tiles of 64 rows a block */
+    uint32_t blocks, expanders, most; /* most: groups */
 } entries[] = {
-    { "f16_8", w4a4_gemv_f16_8, nullptr, 1, 0, 0, 0 },         { "f16_16", w4a4_gemv_f16_16, nullptr, 2, 0, 0, 0 },
-    { "f16_32", nullptr, w4a4_gemv_f16_32, 4, 1, 2, 3 },       { "f16_64", nullptr, w4a4_gemv_f16_64, 8, 1, 2, 3 },
-    { "f16_32_x5", nullptr, w4a4_gemv_f16_32_x5, 4, 1, 1, 5 }, { "f16_64_x5", nullptr, w4a4_gemv_f16_64_x5, 8, 1, 1, 5 },
-    { "f16_32_k2", nullptr, w4a4_gemv_f16_32_k2, 4, 2, 2, 1 }, { "f16_64_k2", nullptr, w4a4_gemv_f16_64_k2, 8, 2, 2, 1 },
+    { "f16_8", w4a4_gemv_f16_8, nullptr, 1, 0, 0 },
+    { "f16_16", w4a4_gemv_f16_16, nullptr, 2, 0, 0 },
+    { "f16_16_wide", nullptr, w4a4_gemv_f16_16_wide, 2, 1, 4 },
+    { "f16_32", nullptr, w4a4_gemv_f16_32, 4, 1, 4 },
+    { "f16_64", nullptr, w4a4_gemv_f16_64, 8, 2, 3 },
 };
 enum { SENTINEL = 16, ENTRIES = sizeof entries / sizeof *entries };
 
@@ -28,10 +30,10 @@ static size_t smem_of(uint32_t e, uint32_t sst) {
     return (size_t)sst * entries[e].blocks * 16384 + 24576;
 }
 static size_t wide_smem(uint32_t e, uint32_t groups) {
-    return (size_t)entries[e].split * entries[e].blocks * 8 * (4 * 256 + entries[e].expanders * 3 * 72) + 20480 * groups + 128;
+    return (size_t)entries[e].blocks * 8 * 1024 + 128 + 27648 * groups;
 }
 
-/* how: of a staged entry the grid, of a wide one the tiles of 64 rows a block. */
+/* how: of a staged entry the grid; of a wide one 16 * blocks + groups. */
 static std::vector<gdn_bf16> run(emu::bench &b, const w4a4_problem &p, uint32_t e, uint32_t sst, uint32_t how) {
     const std::string name = std::string(entries[e].name) + " " + std::to_string(p.M) + "x" + std::to_string(p.N) + "x" +
                              std::to_string(p.K) + " sst " + std::to_string(sst) + " how " + std::to_string(how);
@@ -41,14 +43,24 @@ static std::vector<gdn_bf16> run(emu::bench &b, const w4a4_problem &p, uint32_t 
     if (entries[e].staged)
         b.run(name.c_str(), how, 768, smem_of(e, sst), { C },
               [&] { entries[e].staged(p.aq->p, p.as->p, p.ag->p, p.bq->p, p.bs->p, 0.03f, C.p, p.M, p.N, p.K, sst); });
-    else
-        b.run(name.c_str(), (p.N + 64 * how - 1) / (64 * how), 128 * (how * entries[e].split + entries[e].expanders),
-              wide_smem(e, how * entries[e].split), opt, { C },
-              [&] { entries[e].wide(p.aq->p, p.as->p, p.ag->p, p.bq->p, p.bs->p, 0.03f, C.p, p.M, p.N, p.K); });
+    else {
+        const uint32_t grid = how / 16, groups = how % 16;
+        auto &ws = b.inout<uint32_t>("workspace", 1024 + (size_t)grid * groups * entries[e].blocks * 512, [](size_t i) { return i < 1024 ? 0u : 0x7fc00000u; });
+        b.run(name.c_str(), grid, 128 * (groups + entries[e].expanders), wide_smem(e, groups), opt, { C, ws },
+              [&] { entries[e].wide(p.aq->p, p.as->p, p.ag->p, p.bq->p, p.bs->p, 0.03f, C.p, p.M, p.N, p.K, ws.p); });
+        bool clean = true;
+        for (uint32_t i = 0; i < 1024; i++) clean &= ws.p[i] == 0;
+        b.expect(clean, (name + ": a flag was left").c_str());
+    }
     bool whole = true;
     for (uint32_t i = 0; i < SENTINEL; i++) whole &= C.p[(size_t)p.M * p.N + i].bits == 0x7A7A;
     b.expect(whole, (name + ": wrote behind C").c_str());
     return std::vector<gdn_bf16>(C.p, C.p + (size_t)p.M * p.N);
+}
+/* Blocks that have something to do. */
+static uint32_t how_of(const w4a4_problem &p, uint32_t grid, uint32_t groups) {
+    const uint32_t units = (p.N + 64 * groups - 1) / (64 * groups) * ((p.K + 255) / 256);
+    return 16 * (grid < units ? grid : units) + groups;
 }
 static bool same(const std::vector<gdn_bf16> &a, const std::vector<gdn_bf16> &b) {
     return std::memcmp(a.data(), b.data(), a.size() * 2) == 0;
@@ -75,28 +87,30 @@ static void staged_entries(emu::bench &b, const w4a4_problem &p, std::vector<gdn
 static void all_entries(emu::bench &b, uint32_t M, uint32_t N, uint32_t K, bool wide) {
     w4a4_problem p(b, M, N, K, wide);
     p.f64();
-    const uint32_t smallest = M <= 8 ? 0 : M <= 16 ? 1 : M <= 32 ? 2 : 3, full = (K / 128 + 7) / 8;
+    const uint32_t smallest = M <= 8 ? 0 : M <= 16 ? 1 : M <= 32 ? 3 : 4, full = (K / 128 + 7) / 8;
     std::vector<gdn_bf16> first;
     if (M <= 16) {
         staged_entries(b, p, first);
         close(b, p, first);
     }
     for (uint32_t e = 2; e < ENTRIES; e++) {
-        std::vector<gdn_bf16> of_entry;
-        for (uint32_t tiles = 1; M <= entries[e].blocks * 8 && tiles <= entries[e].most; tiles += 2)
-            same_as(b, of_entry, run(b, p, e, 0, tiles), e);
-        if (!of_entry.empty()) close(b, p, of_entry);
-        if (e == smallest) first = of_entry;
+        std::vector<gdn_bf16> C;
+        for (uint32_t groups = 1; M <= entries[e].blocks * 8 && groups <= entries[e].most; groups += 2)
+            for (uint32_t grid = 1; grid <= 7; grid += grid == 1 ? 1 : 5) {
+                C = run(b, p, e, 0, how_of(p, grid, groups));
+                close(b, p, C);
+                if (e == smallest && groups == 1 && grid == 1) first = C; /* one sum: no pieces */
+            }
     }
     std::vector<gdn_bf16> spoilt = first;
     spoilt[1].bits ^= 0x80;
     b.expect(!p.matches(spoilt.data()), "control: a bit of C flipped went unnoticed");
     uint8_t &w = *p.heaviest();
     w ^= 0x44;
-    b.expect(!same(run(b, p, smallest, 0, 1), first), "control: a flipped weight byte went unnoticed");
+    b.expect(!same(run(b, p, smallest, 0, M > 16 ? 17 : 1), first), "control: a flipped weight byte went unnoticed");
     w ^= 0x44;
     p.bs->p[(&w - p.bq->p) / 8] ^= 0x10;
-    b.expect(!same(run(b, p, smallest, full, 1), first), "control: another weight scale went unnoticed");
+    b.expect(!same(run(b, p, smallest, full, M > 16 ? 17 : 1), first), "control: another weight scale went unnoticed");
 }
 
 /* The conversions: every code under every scale, against its definition. */
@@ -140,11 +154,49 @@ int main(int argc, char **argv) {
     c.test("what the asynchronous products read was fenced", [](emu::bench &b) {
         w4a4_problem p(b, 17, 64, 256, false);
         auto &C = b.inout<gdn_bf16>("C", 17 * 64, [](size_t) { return gdn_bf16 { 0x7A7A }; });
+        auto &ws = b.inout<uint32_t>("workspace", 1024 + 2048, [](size_t) { return 0u; });
         emu::options opt;
         opt.smem_align = 1024;
         opt.check_proxy = true;
-        b.run("f16_32", 1, 384, wide_smem(2, 1), opt, { C },
-              [&] { w4a4_gemv_f16_32(p.aq->p, p.as->p, p.ag->p, p.bq->p, p.bs->p, 0.03f, C.p, p.M, p.N, p.K); });
+        b.run("f16_32", 1, 256, wide_smem(3, 1), opt, { C, ws },
+              [&] { w4a4_gemv_f16_32(p.aq->p, p.as->p, p.ag->p, p.bq->p, p.bs->p, 0.03f, C.p, p.M, p.N, p.K, ws.p); });
+    });
+    c.test("pieces: the same bytes again on the same workspace, whatever the number of rows; a flag that is not zero is noticed",
+           [](emu::bench &b) {
+               w4a4_problem p(b, 24, 150, 1408, true);
+               const std::vector<gdn_bf16> all = run(b, p, 3, 0, how_of(p, 5, 1));
+               auto &C = b.inout<gdn_bf16>("C", all.size(), [](size_t) { return gdn_bf16 { 0x7A7A }; });
+               auto &ws = b.inout<uint32_t>("workspace", 1024 + 5 * 2048, [](size_t) { return 0u; });
+               emu::options opt;
+               opt.smem_align = 1024;
+               auto launch = [&](uint32_t M) {
+                   std::memset(C.p, 0x7A, C.n * 2);
+                   emu::launch({ 5 }, { 256 }, wide_smem(3, 1), opt,
+                               [&] { w4a4_gemv_f16_32(p.aq->p, p.as->p, p.ag->p, p.bq->p, p.bs->p, 0.03f, C.p, M, p.N, p.K, ws.p); });
+               };
+               for (uint32_t M : { 24u, 17u, 3u, 24u }) {
+                   launch(M);
+                   b.expect(std::memcmp(C.p, all.data(), (size_t)M * p.N * 2) == 0, "not the bytes of the first run");
+               }
+               for (uint32_t i = 1; i < 6; i++) ws.p[i] = 1; /* control: sums that nobody has handed over */
+               std::memset(ws.p + 1024, 0x7f, 5 * 2048 * 4);
+               launch(24);
+               b.expect(std::memcmp(C.p, all.data(), all.size() * 2) != 0 || ws.p[1] + ws.p[2] + ws.p[3] + ws.p[4] + ws.p[5] != 0,
+                        "control: dirty flags went unnoticed");
+           });
+    c.test("NaN and Inf rows have the device's NaN", [](emu::bench &b) {
+        w4a4_problem p(b, 6, 20, 256, false);
+        p.ag->p[1] = NAN, p.ag->p[3] = -INFINITY, p.ag->p[4] = -NAN;
+        p.bs->p[5 * 16 + 3] = 0xff; /* and a row of weights */
+        for (uint32_t e = 0; e < ENTRIES; e++) {
+            const std::vector<gdn_bf16> C = run(b, p, e, 1, entries[e].staged ? 1 : how_of(p, 2, 1));
+            bool right = true;
+            for (uint32_t i = 0; i < 6 * 20; i++) {
+                const uint32_t m = i / 20, bits = C[i].bits;
+                right &= m == 1 || m == 4 || i % 20 == 5 ? bits == 0x7fff : m == 3 ? (bits & 0x7fff) == 0x7f80 : (bits & 0x7fff) < 0x7f80;
+            }
+            b.expect(right, (std::string(entries[e].name) + ": another NaN, or elsewhere").c_str());
+        }
     });
     c.test("three chunks a warp, more tiles than groups", [](emu::bench &b) { all_entries(b, 12, 100, 2176, false); });
     c.test("one row of weights", [](emu::bench &b) { all_entries(b, 3, 1, 128, false); });

@@ -75,6 +75,7 @@ void gt_w4a4_job(gt *t, uint32_t M, uint32_t N, uint32_t K, double tol, gt_shape
     const uint64_t aq = GDN_W4A4_AQ_BYTES(M, K), as = GDN_W4A4_AS_BYTES(M, K), bq = (uint64_t)N * K / 2, bs = bq / 8;
     static const float scale2 = 0.01f;
     static const uint64_t zero = 0; /* the counter of a persistent entry; it comes back zero */
+    gdn_route route = { .struct_size = (uint32_t)sizeof route };
     s->w4a4 = (gdn_w4a4_shape) { .base = GT_BASE(gdn_w4a4_shape, GDN_OP_W4A4_GEMV), .N = N, .K = K, .max_m = M };
     *job = (gt_job) { .shape = &s->w4a4.base, .n_ptr = GDN_W4A4_GEMV_N_PTR, .u32 = { 0, M }, .n_u32 = 2 };
     memcpy(&job->u32[0], &scale2, 4);
@@ -91,6 +92,9 @@ void gt_w4a4_job(gt *t, uint32_t M, uint32_t N, uint32_t K, double tol, gt_shape
     job->buf[GDN_W4A4_GEMV_P_AG] = (gt_buf) { .bytes = 4ull * M, .init = ag, .role = GT_IN, .type = GDN_F32 };
     job->buf[GDN_W4A4_GEMV_P_C] = (gt_buf) { .bytes = 2ull * M * N, .role = GT_OUT, .type = GDN_BF16, .tol = tol };
     job->buf[GDN_W4A4_GEMV_P_WORKSPACE] = (gt_buf) { .bytes = 8, .init = &zero, .role = GT_IN, .type = GDN_F32 };
+    if (tol > 0 && t->dev && gdn_route_for(t->dev, 0, &s->w4a4.base, 0, NULL, &route, NULL) == GDN_OK && route.workspace_bytes)
+        job->buf[GDN_W4A4_GEMV_P_WORKSPACE] =
+            (gt_buf) { .bytes = route.workspace_bytes, .init = gt_keep(t, route.workspace_bytes), .role = GT_SCRATCH, .type = GDN_F32 };
 }
 
 static void gemv_pair(gt *t, const w4a4 *c, bool exact) {

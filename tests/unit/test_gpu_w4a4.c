@@ -199,7 +199,7 @@ static void the_workspace(void **state) {
     init(&b);
     const gdn_w4a4_shape s = gemv(17408, 5120);
     assert_int_equal(go(&b, &s, 16, 0, NULL), GDN_E_ARG);
-    assert_true(mock_said(&b.m, "w4a4: pointer 'workspace' is NULL, the plan needs 8 bytes"));
+    assert_true(mock_said(&b.m, "w4a4: pointer 'workspace' is NULL, w4a4_gemv_mx16_ps needs one (the plan says how many bytes)"));
     assert_int_equal(go(&b, &s, 16, AT(7) + 2, NULL), GDN_E_ARG);
     assert_true(mock_said(&b.m, "w4a4: pointer 'workspace' is not 4-byte aligned"));
     assert_int_equal(go(&b, &s, 64, 0, NULL), GDN_OK); /* a tile entry does not look at it */
@@ -248,7 +248,7 @@ static void absent_without_fp4_tensor_cores(void **state) {
     shut(&b);
 }
 
-/* On hopper: exact f16 products, under names of their own; no workspace, no lever. */
+/* On hopper: exact f16 products, under names of their own; no lever. */
 static void f16_on_hopper(void **state) {
     (void)state;
     static const struct {
@@ -258,33 +258,49 @@ static void f16_on_hopper(void **state) {
     } rows[] = {
         { 8, "w4a4_gemv_f16_8", 132, 768, 5, 106496 },
         { 16, "w4a4_gemv_f16_16", 132, 768, 5, 188416 },
-        { 32, "w4a4_gemv_f16_32", 91, 640, 0, 108160 },
-        { 64, "w4a4_gemv_f16_64", 91, 640, 0, 154752 },
+        { 32, "w4a4_gemv_f16_32", 132, 512, 0, 115840 },
+        { 64, "w4a4_gemv_f16_64", 132, 640, 0, 148608 },
     };
+    enum { NEEDS = 4096 + 132 * 3 * 16384 }; /* of a plan for 64 rows */
     bench b;
     prepare(&b, "hopper", 90, 132);
     init(&b);
     const gdn_w4a4_shape s = gemv(17408, 5120);
     for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         uint64_t needs = 1;
-        b.m.params = rows[i].sst ? 11 : 10;
-        const gdn_status st = go(&b, &s, rows[i].M, 0, &needs);
+        b.m.params = 11;
+        const gdn_status st = go(&b, &s, rows[i].M, rows[i].sst ? 0 : AT(7), &needs); /* staged entries do not look at it */
         if (st) fail_msg("row %u: %d %s", i, st, b.m.lines ? b.m.line[b.m.lines - 1] : b.text);
-        assert_int_equal(needs, 0);
+        assert_int_equal(needs, NEEDS);
         assert_string_equal(b.m.last.function->entry, rows[i].entry);
         assert_int_equal(b.m.last.dims.grid[0], rows[i].grid);
         assert_int_equal(b.m.last.dims.block[0], rows[i].block);
         assert_int_equal(b.m.last.dims.smem_bytes, rows[i].smem);
-        params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), AT(5), SCALE2, AT(6), rows[i].M, 17408, 5120, rows[i].sst },
-                   rows[i].sst ? "88888484444" : "8888848444");
+        params_are(&b,
+                   (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), AT(5), SCALE2, AT(6), rows[i].M, 17408, 5120,
+                                        rows[i].sst ? rows[i].sst : AT(7) },
+                   rows[i].sst ? "88888484444" : "88888484448");
         char line[200];
         snprintf(line, sizeof line, "3 route: W4A4: %s (no FP4 tensor cores: exact f16 products) M=%u grid=%u block=%u smem=%uB",
                  rows[i].entry, rows[i].M, rows[i].grid, rows[i].block, rows[i].smem);
-        assert_int_equal(go(&b, &s, rows[i].M, 0, NULL), GDN_OK);
+        assert_int_equal(go(&b, &s, rows[i].M, AT(7), NULL), GDN_OK);
         assert_int_equal(b.m.lines, i + 1);
         assert_string_equal(b.m.line[i], line);
     }
     assert_false(mock_said(&b.m, "gemv_mx"));
+    assert_int_equal(go(&b, &s, 17, 0, NULL), GDN_E_ARG);
+    assert_true(mock_said(&b.m, "w4a4: pointer 'workspace' is NULL, w4a4_gemv_f16_32 needs one (the plan says how many bytes)"));
+    assert_int_equal(go(&b, &s, 64, AT(7) + 8, NULL), GDN_E_ARG);
+    assert_true(mock_said(&b.m, "w4a4: pointer 'workspace' is not 16-byte aligned"));
+    uint64_t needs = 1;
+    gdn_w4a4_shape few = s, deep = gemv(5120, 17408);
+    few.max_m = 16;
+    assert_int_equal(go(&b, &few, 16, 0, &needs), GDN_OK);
+    assert_int_equal(needs, 0);
+    deep.max_m = 3;
+    assert_int_equal(go(&b, &deep, 3, AT(7), &needs), GDN_OK); /* k too long to be staged */
+    assert_string_equal(b.m.last.function->entry, "w4a4_gemv_f16_16_wide");
+    assert_int_equal(needs, 4096 + 132 * 3 * 4096);
     shut(&b);
     prepare(&b, "hopper", 90, 132);
     b.m.broken_module = "w4a4_gemv_f16.cu";
@@ -294,7 +310,7 @@ static void f16_on_hopper(void **state) {
     prepare(&b, "hopper", 90, 132);
     b.m.broken_module = "w4a4_gemv_f16_wide.cu";
     init(&b);
-    assert_int_equal(go(&b, &s, 64, 0, NULL), GDN_ABSENT);
+    assert_int_equal(go(&b, &s, 64, AT(7), NULL), GDN_ABSENT);
     shut(&b);
 }
 

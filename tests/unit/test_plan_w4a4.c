@@ -111,36 +111,40 @@ static void wide_products(void **state) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check(&rows[i]);
 }
 
-#define WIDE_(tokens, parts, expanders, groups) (tokens) * (parts) * (1024 + 216 * (expanders)) + 128 + 20480 * (groups)
-/* The form without FP4 tensor cores: entry by m, as many staged chunks as fit, never more blocks than there is work. */
+#define WIDE_(tokens, groups) 1024 * (tokens) + 128 + 27648 * (groups)
+/* The form without FP4 tensor cores: entry by m and k, never more blocks than there is work. */
 static void f16_form(void **state) {
     (void)state;
     static const struct {
         uint32_t m, n, k, sms, entry, grid, block, sst, smem;
+        uint64_t workspace;
     } rows[] = {
-        { 1, 17408, 5120, 132, PICK_(F16_8), 132, 768, 5, 5 * 16384 + 24576 },
-        { 8, 17408, 17408, 132, PICK_(F16_8), 132, 768, 12, 12 * 16384 + 24576 },
-        { 9, 17408, 5120, 132, PICK_(F16_16), 132, 768, 5, 5 * 32768 + 24576 },
-        { 16, 17408, 10240, 132, PICK_(F16_16), 132, 768, 6, 6 * 32768 + 24576 },
-        { 17, 17408, 5120, 132, PICK_(F16_32), 91, 640, 0, WIDE_(32, 1, 2, 3) },    /* 272 tiles, three a multiprocessor */
-        { 32, 34816, 5120, 0, PICK_(F16_32_X5), 109, 768, 0, WIDE_(32, 1, 1, 5) },  /* 544: five */
-        { 33, 17408, 5120, 132, PICK_(F16_64), 91, 640, 0, WIDE_(64, 1, 2, 3) },    /* three */
-        { 64, 5120, 17408, 132, PICK_(F16_64_K2), 80, 512, 0, WIDE_(64, 2, 2, 2) }, /* not one for each */
-        { 20, 8448, 128, 132, PICK_(F16_32_K2), 132, 512, 0, WIDE_(32, 2, 2, 2) },  /* one */
-        { 20, 8449, 128, 132, PICK_(F16_32), 67, 512, 0, WIDE_(32, 1, 2, 2) },      /* two */
-        { 64, 33792, 128, 132, PICK_(F16_64_X5), 132, 640, 0, WIDE_(64, 1, 1, 4) }, /* four exactly */
-        { 64, 50688, 128, 132, PICK_(F16_64), 264, 640, 0, WIDE_(64, 1, 2, 3) },    /* six: two rounds of three */
-        { 64, UINT32_MAX, 128, 132, PICK_(F16_64_X5), 13421773, 768, 0, WIDE_(64, 1, 1, 5) },
-        { 8, 100, 128, 132, PICK_(F16_8), 3, 768, 1, 16384 + 24576 }, /* 7 tiles */
-        { 64, 1, 128, 132, PICK_(F16_64_K2), 1, 512, 0, WIDE_(64, 2, 2, 2) },
-        { 0, 17408, 5120, 132, PICK_(F16_8), 0, 768, 5, 5 * 16384 + 24576 },
-        { 8, UINT32_MAX, 32768, 132, PICK_(F16_8), 132, 768, 12, 12 * 16384 + 24576 },
+        { 1, 17408, 5120, 132, PICK_(F16_8), 132, 768, 5, 5 * 16384 + 24576, 0 },
+        { 8, 17408, 12288, 132, PICK_(F16_8), 132, 768, 12, 12 * 16384 + 24576, 0 }, /* all of k fits */
+        { 8, 17408, 12416, 132, PICK_(F16_16_WIDE), 132, 512, 0, WIDE_(16, 3), 4096 + 132ull * 3 * 4096 },
+        { 9, 17408, 5120, 132, PICK_(F16_16), 132, 768, 5, 5 * 32768 + 24576, 0 },
+        { 16, 17408, 6144, 132, PICK_(F16_16), 132, 768, 6, 6 * 32768 + 24576, 0 },
+        { 16, 17408, 10240, 132, PICK_(F16_16_WIDE), 132, 512, 0, WIDE_(16, 3), 4096 + 132ull * 3 * 4096 },
+        { 17, 17408, 5120, 132, PICK_(F16_32), 132, 512, 0, WIDE_(32, 3), 4096 + 132ull * 3 * 8192 },
+        { 32, 34816, 5120, 0, PICK_(F16_32), 132, 640, 0, WIDE_(32, 4), 4096 + 132ull * 4 * 8192 },   /* four tiles for each */
+        { 32, 33728, 5120, 132, PICK_(F16_32), 132, 512, 0, WIDE_(32, 3), 4096 + 132ull * 3 * 8192 }, /* not quite */
+        { 33, 17408, 5120, 132, PICK_(F16_64), 132, 640, 0, WIDE_(64, 3), 4096 + 132ull * 3 * 16384 },
+        { 64, 34816, 5120, 132, PICK_(F16_64), 132, 640, 0, WIDE_(64, 3), 4096 + 132ull * 3 * 16384 },
+        { 64, 1024, 640, 132, PICK_(F16_64), 18, 640, 0, WIDE_(64, 3), 4096 + 18ull * 3 * 16384 }, /* 6 row tiles of three pairs */
+        { 20, 64, 128, 132, PICK_(F16_32), 1, 256, 0, WIDE_(32, 1), 4096 + 8192 },
+        { 20, 65, 384, 132, PICK_(F16_32), 2, 384, 0, WIDE_(32, 2), 4096 + 2 * 2 * 8192 },
+        { 64, 17408, 5120, 1000, PICK_(F16_64), 341, 640, 0, WIDE_(64, 3), 4096 + 341ull * 3 * 16384 }, /* a flag for each */
+        { 64, UINT32_MAX, 128, 132, PICK_(F16_64), 132, 640, 0, WIDE_(64, 3), 4096 + 132ull * 3 * 16384 },
+        { 8, 100, 128, 132, PICK_(F16_8), 3, 768, 1, 16384 + 24576, 0 }, /* 7 tiles */
+        { 0, 17408, 5120, 132, PICK_(F16_8), 0, 768, 5, 5 * 16384 + 24576, 0 },
+        { 8, UINT32_MAX, 32768, 132, PICK_(F16_16_WIDE), 132, 640, 0, WIDE_(16, 4), 4096 + 132ull * 4 * 4096 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const gdn__w4a4_route got = gdn__w4a4_f16_plan(rows[i].m, rows[i].n, rows[i].k, rows[i].sms);
         if (got.entry != rows[i].entry || got.grid != rows[i].grid || got.block != rows[i].block || got.sst != rows[i].sst ||
-            got.smem != rows[i].smem)
-            fail_msg("row %zu: entry %u grid %u block %u sst %u smem %u", i, got.entry, got.grid, got.block, got.sst, got.smem);
+            got.smem != rows[i].smem || got.workspace != rows[i].workspace)
+            fail_msg("row %zu: entry %u grid %u block %u sst %u smem %u workspace %llu", i, got.entry, got.grid, got.block, got.sst,
+                     got.smem, (unsigned long long)got.workspace);
         assert_true(got.smem <= GDN__W4A4_F16_SMEM_MAX);
     }
 }

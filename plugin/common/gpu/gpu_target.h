@@ -99,12 +99,9 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
     X(W4A4_MX32_PS, W4A4_MX_PS, W4A4_GEMV, "w4a4_gemv_mx32_ps")                     \
     X(W4A4_F16_8, W4A4_F16, W4A4_GEMV, "w4a4_gemv_f16_8")                           \
     X(W4A4_F16_16, W4A4_F16, W4A4_GEMV, "w4a4_gemv_f16_16")                         \
+    X(W4A4_F16_16_WIDE, W4A4_F16_WIDE, W4A4_GEMV, "w4a4_gemv_f16_16_wide")          \
     X(W4A4_F16_32, W4A4_F16_WIDE, W4A4_GEMV, "w4a4_gemv_f16_32")                    \
     X(W4A4_F16_64, W4A4_F16_WIDE, W4A4_GEMV, "w4a4_gemv_f16_64")                    \
-    X(W4A4_F16_32_X5, W4A4_F16_WIDE, W4A4_GEMV, "w4a4_gemv_f16_32_x5")              \
-    X(W4A4_F16_64_X5, W4A4_F16_WIDE, W4A4_GEMV, "w4a4_gemv_f16_64_x5")              \
-    X(W4A4_F16_32_K2, W4A4_F16_WIDE, W4A4_GEMV, "w4a4_gemv_f16_32_k2")              \
-    X(W4A4_F16_64_K2, W4A4_F16_WIDE, W4A4_GEMV, "w4a4_gemv_f16_64_k2")              \
     X(TCFUSE, TC_OTHERS, PREFILL, "gated_delta_rule_chunk_delta_h_tcfuse")          \
     X(TCFUSE_X2, CHUNK_TC, PREFILL, "gated_delta_rule_chunk_delta_h_tcfuse_x2")     \
     X(WU_HOPPER, FLA_HOPPER, PREFILL, "gated_delta_rule_recompute_wu_hopper")       \

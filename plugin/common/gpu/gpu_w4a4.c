@@ -21,7 +21,10 @@ static const uint32_t f16_entry[GDN__W4A4_F16_ENTRIES] = {
 };
 
 static bool is_f16(uint32_t entry) {
-    return entry >= GPU_E_W4A4_F16_8 && entry <= GPU_E_W4A4_F16_64_K2;
+    return entry >= GPU_E_W4A4_F16_8 && entry <= GPU_E_W4A4_F16_64;
+}
+static bool is_wide(uint32_t entry) {
+    return entry >= GPU_E_W4A4_F16_16_WIDE && entry <= GPU_E_W4A4_F16_64;
 }
 static bool persistent(uint32_t entry) {
     return entry == GPU_E_W4A4_MX16_PS || entry == GPU_E_W4A4_MX32_PS;
@@ -51,6 +54,17 @@ static bool may_persist(const gpu_facts *f, const gdn_w4a4_shape *s) {
     return false;
 }
 
+/* Of any number of rows that the plan takes. */
+static uint64_t workspace_of(const gpu_facts *f, const gdn_w4a4_shape *s) {
+    static const uint32_t most[] = { 8, 16, 32, 64 };
+    uint64_t bytes = may_persist(f, s) ? COUNTER_BYTES : 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        const gdn__w4a4_route r = route_of(f, s, s->max_m < most[i] ? s->max_m : most[i]);
+        if (r.workspace > bytes) bytes = r.workspace;
+    }
+    return bytes;
+}
+
 static void decide_quant(const gdn_w4a4_shape *s, uint32_t m, gpu_decision *d) {
     gpu_take(d, s->a_stride == s->K ? GPU_E_W4A4_QUANT : GPU_E_W4A4_QUANT_EXT, m, 1, 256, 0);
 }
@@ -71,7 +85,7 @@ void gpu_decide_w4a4(const gpu_facts *f, const gdn_w4a4_shape *s, const uint32_t
     const gdn__w4a4_route r = route_of(f, s, m);
     const bool ps = persistent(r.entry);
     gpu_take(d, r.entry, r.grid, 1, r.block, r.smem);
-    d->route.workspace_bytes = may_persist(f, s) ? COUNTER_BYTES : 0;
+    d->route.workspace_bytes = workspace_of(f, s);
     if (m <= 8 || is_f16(r.entry)) return; /* one entry, whatever the levers say */
     d->route.lever = ps ? "w4a4_mx_ps" : "w4a4_mx_nt";
     d->route.lever_where = ps ? f->levers->mx_ps_where : f->levers->mx_nt_where;
@@ -129,12 +143,12 @@ gdn_status gpu_pack_w4a4(const gdn_w4a4_shape *s, gdn__call *c, uint32_t entry, 
     gpu_arg_u32(a, s->K);
     if (entry == GPU_E_W4A4_F16_8 || entry == GPU_E_W4A4_F16_16)
         gpu_arg_u32(a, gdn__w4a4_f16_plan(c->u32[GDN_W4A4_GEMV_U_M], s->N, s->K, 0).sst);
-    if (!persistent(entry)) return GDN_OK;
+    if (!persistent(entry) && !is_wide(entry)) return GDN_OK;
     if (!c->ptr[GDN_W4A4_GEMV_P_WORKSPACE])
-        return gdn__fail(err, GDN_E_ARG, "%s: pointer 'workspace' is NULL, the plan needs %d bytes", gdn__op_name(s->base.op),
-                         (int)COUNTER_BYTES);
-    gpu_arg_u32(a, gdn__w4a4_ps_stripe_chunks(s->K));
-    ptr(a, c, GDN_W4A4_GEMV_P_WORKSPACE, 4);
+        return gdn__fail(err, GDN_E_ARG, "%s: pointer 'workspace' is NULL, %s needs one (the plan says how many bytes)",
+                         gdn__op_name(s->base.op), gpu_entry_name(entry));
+    if (persistent(entry)) gpu_arg_u32(a, gdn__w4a4_ps_stripe_chunks(s->K));
+    ptr(a, c, GDN_W4A4_GEMV_P_WORKSPACE, is_wide(entry) ? 16 : 4);
     return GDN_OK;
 }
 

@@ -4,8 +4,8 @@
 #include "w4a4_gemv_f16_wide.cu"
 
 static const emu_driver::kernel w4a4_f16_wide[] = {
-    EMU_KERNEL("w4a4_gemv_f16_wide.cu", w4a4_gemv_f16_32),    EMU_KERNEL("w4a4_gemv_f16_wide.cu", w4a4_gemv_f16_64),
-    EMU_KERNEL("w4a4_gemv_f16_wide.cu", w4a4_gemv_f16_32_x5), EMU_KERNEL("w4a4_gemv_f16_wide.cu", w4a4_gemv_f16_64_x5),
-    EMU_KERNEL("w4a4_gemv_f16_wide.cu", w4a4_gemv_f16_32_k2), EMU_KERNEL("w4a4_gemv_f16_wide.cu", w4a4_gemv_f16_64_k2),
+    EMU_KERNEL("w4a4_gemv_f16_wide.cu", w4a4_gemv_f16_16_wide),
+    EMU_KERNEL("w4a4_gemv_f16_wide.cu", w4a4_gemv_f16_32),
+    EMU_KERNEL("w4a4_gemv_f16_wide.cu", w4a4_gemv_f16_64),
 };
 EMU_MODULE(w4a4_f16_wide);
