@@ -6,9 +6,9 @@
  *
  * What a launch writes must lie apart from everything else that it is given: GDN_E_ARG, naming both, where sizes and strides alone show
  * that it does not. Rows may lie between each other's (a packed row's three outputs), slots be the same slots of one pool (input and
- * output states, source and destination), and what a header calls in place the same memory. What only memory says (slots of a pool whose
- * num_slots is 0 from the second on, rows of a packed batch from the second on, tables) is not seen. Sizes and strides
- * of the maxima whose bytes no address reaches (2^62) are refused at the plan, likewise. */
+ * output states, hi, checkpoints, source and destination), and what a header calls in place the same memory. What only memory says is not
+ * seen: slots of a pool whose num_slots is 0, rows of a packed batch, but for the first; tables. Maxima whose sizes and strides make more
+ * bytes than an address reaches (2^62) are refused at the plan, likewise. */
 #ifndef GDN_OPS_H
 #define GDN_OPS_H
 

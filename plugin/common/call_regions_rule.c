@@ -118,7 +118,9 @@ static void one_place(const gdn_rule_shape *s, const place *p, const rule_counts
     case SLOTS: gdn__region_of(r, p->ptr, p->is, 4 * n->batch); break;
     case FRESH: gdn__region_of(r, p->ptr, p->is, n->batch); break;
     case OFFSETS: gdn__region_of(r, p->ptr, p->is, (s->offsets == GDN_OFFSETS_I64 ? 8ull : 4ull) * (n->batch + 1)); break;
-    case CKPT: gdn__region_of(r, p->ptr, p->is, gdn__times(n->ckpts, v * s->k_dim * 4)); break;
+    case CKPT:
+        if (n->ckpts) gdn__region_pool(r, p->ptr, p->is, n->ckpts, v * s->k_dim * 4, v * s->k_dim * 4);
+        break;
     case WORKSPACE: gdn__region_of(r, p->ptr, p->is, n->workspace); break;
     case STASH: gdn__region_rows(r, p->ptr, p->is, n->sequences, 16 * (v + s->nv + qk), gdn__times(s->stash_stride, 4)); break;
     default: gdn__region_of(r, p->ptr, p->is, gdn__by_sequence(&s->base) ? 4ull * s->stash_seqs : 4); break;

@@ -127,13 +127,13 @@ static void pairs_of_the_rule(void **state) {
     (void)state;
     gdn_rule_shape s = rule(GDN_OP_PREFILL, GDN_STATE_POOL);
     s.ckpt_every = 64;
-    every_pair(&s, 3, 70, "h_state_out output ckpt workspace", "h_state h_state_out");
+    every_pair(&s, 3, 70, "h_state_out output ckpt workspace", "h_state h_state_out ckpt"); /* states: slots of one pool */
     s.offsets = GDN_OFFSETS_I32; /* how many checkpoints there are, only the offsets say */
     every_pair(&s, 3, 0, "output h_state_out workspace", "h_state h_state_out");
     s = rule(GDN_OP_DECODE, GDN_STATE_CONTIGUOUS);
     every_pair(&s, 3, 0, "output h_state_out workspace", "h_state h_state_out");
     s = rule(GDN_OP_VERIFY, GDN_STATE_POOL);
-    every_pair(&s, 4, 3, "out h_out hi workspace record", "h h_out hi"); /* states: slots of one pool */
+    every_pair(&s, 4, 3, "out h_out hi workspace record", "h h_out hi");
     s = rule(GDN_OP_VERIFY_WOA, GDN_STATE_TABLE);
     every_pair(&s, 4, 3, "output stash engaged_flag workspace", "");
     s = rule(GDN_OP_FOLD, GDN_STATE_POOL);
