@@ -10,10 +10,12 @@
 #include "gdn_types.cuh"
 #include "gdn_warp.cuh"
 
-template <uint32_t ROW_BYTES> GDN_DEVICE uint32_t gdn_swizzle_at(uint32_t row, uint32_t unit) {
+template <uint32_t ROW_BYTES> GDN_DEVICE uint32_t gdn_swizzle_of(uint32_t row) {
     static_assert(ROW_BYTES == 32 || ROW_BYTES == 64 || ROW_BYTES == 128 || ROW_BYTES == 256, "rows of 2, 4, 8 or 16 units");
-    const uint32_t s = ROW_BYTES == 32 ? row >> 2 & 1 : ROW_BYTES == 64 ? row >> 1 & 3 : row & 7;
-    return row * ROW_BYTES + ((unit ^ s) << 4);
+    return ROW_BYTES == 32 ? row >> 2 & 1 : ROW_BYTES == 64 ? row >> 1 & 3 : row & 7;
+}
+template <uint32_t ROW_BYTES> GDN_DEVICE uint32_t gdn_swizzle_at(uint32_t row, uint32_t unit) {
+    return row * ROW_BYTES + ((unit ^ gdn_swizzle_of<ROW_BYTES>(row)) << 4);
 }
 
 /* ---- fragments of m16n8k16 (gdn_mma.cuh), two B tiles or one A tile by one ldmatrix.x4 ----

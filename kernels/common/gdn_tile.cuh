@@ -1,15 +1,15 @@
 /* gdn_tile.cuh - a tile of 64 rows (or 128) by 128 bf16 in shared memory.
  *
- * Linear: row r at r*128. Swizzled: the 16-byte piece p of row r lies at piece p ^ (r % 8), so that the eight rows of an 8x8 matrix
- * (ldmatrix) lie in different banks. */
+ * Linear: row r at r*128. Swizzled: its 16-byte pieces lie as gdn_swizzle.cuh puts the units of a row of 256 bytes. */
 #pragma once
 #include "gdn_rows.cuh"
+#include "gdn_swizzle.cuh"
 #include "gdn_types.cuh"
 
 enum { GDN_TILE_COLUMNS = 128, GDN_TILE_PIECES = GDN_TILE_COLUMNS / 8 };
 
 template <bool SWIZZLED> GDN_DEVICE uint32_t gdn_tile_at(uint32_t row, uint32_t piece) {
-    return row * GDN_TILE_COLUMNS + (SWIZZLED ? piece ^ (row & 7u) : piece) * 8;
+    return row * GDN_TILE_COLUMNS + (SWIZZLED ? piece ^ gdn_swizzle_of<2 * GDN_TILE_COLUMNS>(row) : piece) * 8;
 }
 GDN_DEVICE gdn_bf16 gdn_tile_element(const gdn_bf16 *tile, uint32_t row, uint32_t column) {
     return tile[gdn_tile_at<true>(row, column / 8) + column % 8];
