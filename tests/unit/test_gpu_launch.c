@@ -250,12 +250,45 @@ static void rows_above_a_grid(void **state) {
     shut(&b);
 }
 
+/* Both kernels that were asked for decline: in the order of asking, each with its own guard. None: nothing. */
+static void every_refusal_of_a_route(void **state) {
+    (void)state;
+    bench b;
+    gdn_rule_shape s = { .base = HEAD(gdn_rule_shape, GDN_OP_PREFILL),
+                         .nk = 16,
+                         .nv = 48,
+                         .k_dim = 128,
+                         .v_dim = 128,
+                         .qk_stride = 10244,
+                         .gate_form = GDN_GATE_LINEAR,
+                         .state_type = GDN_F32,
+                         .max_tokens = 8192,
+                         .max_batch = 1 };
+    gdn_route r = { .struct_size = (uint32_t)sizeof r };
+    open_target(&b, "hopper", 90);
+    mock_lever(&b.m, "gdn_prefill_fast", "true");
+    mock_lever(&b.m, "gdn_prefill_tc", "true");
+    init(&b);
+    assert_int_equal(b.id->ops->route_on(b.ctx, 0, &s.base, 0, NULL, &r, &b.err), GDN_OK);
+    assert_true(r.chosen == 0 && r.n_refused == 2 && strcmp(r.entry, "gated_delta_rule_chunk_delta_h_pipe") == 0);
+    assert_string_equal(r.refused[0].lever, "gdn_prefill_fast");
+    assert_string_equal(r.refused[0].guard, "a stride of query, key or value is not a multiple of 8");
+    assert_string_equal(r.refused[1].lever, "gdn_prefill_tc");
+    assert_string_equal(r.refused[1].guard, "qk_stride is not a multiple of 8 (16-byte K loads)");
+    assert_string_equal(r.guard, r.refused[1].guard);
+    s.qk_stride = 10240;
+    assert_int_equal(b.id->ops->route_on(b.ctx, 0, &s.base, 0, NULL, &r, &b.err), GDN_OK);
+    assert_true(r.chosen == 1 && r.n_refused == 0);
+    shut(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ba_gates_arguments),        cmocka_unit_test(ba_twin_lines),
         cmocka_unit_test(ba_twin_absent_and_silent), cmocka_unit_test(ba_tensor_cores),
         cmocka_unit_test(gates_and_norm_arguments),  cmocka_unit_test(conv_arguments),
         cmocka_unit_test(state_arguments),           cmocka_unit_test(rows_above_a_grid),
+        cmocka_unit_test(every_refusal_of_a_route),
     };
     return cmocka_run_group_tests_name("gpu_launch", tests, NULL, NULL) != 0;
 }

@@ -429,23 +429,6 @@ static void fast_guards_and_lines(void **state) {
     assert_true(
         mock_said(&b.m, "the fast prefill is NOT running: kernel absent from this image (kernels/hopper only); " DELTA_H "pipe runs"));
     down(&b);
-    up(&b, "hopper", levers); /* both declined: in the order of asking, each with its own guard */
-    s.qk_stride = 10244;
-    assert_int_equal(make(&b, &s), GDN_OK);
-    assert_int_equal(b.id->ops->explain(b.plan, 0, NULL, &r), GDN_OK);
-    assert_true(r.chosen == 0 && r.n_refused == 2 && strcmp(r.entry, DELTA_H "pipe") == 0);
-    assert_string_equal(r.refused[0].lever, "gdn_prefill_fast");
-    assert_string_equal(r.refused[0].guard, "a stride of query, key or value is not a multiple of 8");
-    assert_string_equal(r.refused[1].lever, "gdn_prefill_tc");
-    assert_string_equal(r.refused[1].guard, "qk_stride is not a multiple of 8 (16-byte K loads)");
-    assert_string_equal(r.guard, r.refused[1].guard);
-    down(&b);
-    up(&b, "hopper", levers); /* none: nothing declined */
-    s.qk_stride = 10240;
-    assert_int_equal(make(&b, &s), GDN_OK);
-    assert_int_equal(b.id->ops->explain(b.plan, 0, NULL, &r), GDN_OK);
-    assert_true(r.chosen == 1 && r.n_refused == 0);
-    down(&b);
 }
 
 static void missing_pointers(void **state) {
