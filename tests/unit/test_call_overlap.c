@@ -1,5 +1,6 @@
 /* test_call_overlap.c - what a launch writes lies apart from everything else: each pair of pointers of each operation, neighbours that
  * touch and do not overlap, rows between rows, slots of one pool; and sizes that no address reaches. */
+#include "numeric.h"
 #include "plan_common.h"
 // clang-format off
 #include <stdarg.h>
@@ -224,6 +225,37 @@ static void rows_between_rows(void **state) {
     told(&s, &c, GDN_CONV1D_P_OUT, GDN_CONV1D_P_X);
 }
 
+/* Against every byte of both, at random places: with one stride the answer is exact; with two nothing that is apart is refused. */
+static void as_byte_by_byte(void **state) {
+    (void)state;
+    enum { ROWS = 5, MOST = 4096 };
+    static uint8_t mark[2 * MOST];
+    rng r = { .s = 77 };
+    uint32_t met = 0, missed = 0;
+    for (uint32_t n = 0; n < 20000; n++) {
+        gdn_conv_shape in = conv1d;
+        in.channels = 8 + rng_below(&r, 24);
+        in.x_stride = in.channels + rng_below(&r, 40);
+        in.out_stride = n % 2 ? in.x_stride : in.channels + rng_below(&r, 40);
+        const gdn__shape s = read_shape(&in);
+        gdn__call c = call_of(&s, 1, ROWS);
+        const uint32_t from = rng_below(&r, MOST / 2);
+        c.ptr[GDN_CONV1D_P_OUT] = c.ptr[GDN_CONV1D_P_X] + from - MOST / 4;
+        memset(mark, 0, sizeof mark);
+        bool overlaps = false;
+        for (uint32_t i = 0; i < ROWS; i++) memset(mark + MOST / 4 + i * in.x_stride * 2, 1, in.channels * 2);
+        for (uint32_t i = 0; i < ROWS; i++)
+            for (uint32_t k = 0; k < in.channels * 2; k++) overlaps = overlaps || mark[from + i * in.out_stride * 2 + k];
+        const bool said = apart(&s, &c) != GDN_OK;
+        if (said && !overlaps)
+            fail_msg("refused, and apart: channels %u, strides %u and %u, from %u", in.channels, in.x_stride, in.out_stride, from);
+        if (!said && overlaps && n % 2) fail_msg("not refused: channels %u, stride %u, from %u", in.channels, in.x_stride, from);
+        met += said;
+        missed += !said && overlaps;
+    }
+    assert_true(met > 1000 && missed < met / 20); /* rows in the middle that meet between others' strides */
+}
+
 static void slots_of_pools(void **state) {
     (void)state;
     gdn_rule_shape in = rule(GDN_OP_DECODE, GDN_STATE_POOL);
@@ -304,8 +336,13 @@ static void sizes_that_no_address_reaches(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pairs_of_the_rule), cmocka_unit_test(pairs_of_the_layer), cmocka_unit_test(neighbours),
-        cmocka_unit_test(rows_between_rows), cmocka_unit_test(slots_of_pools),     cmocka_unit_test(sizes_that_no_address_reaches),
+        cmocka_unit_test(pairs_of_the_rule),
+        cmocka_unit_test(pairs_of_the_layer),
+        cmocka_unit_test(neighbours),
+        cmocka_unit_test(rows_between_rows),
+        cmocka_unit_test(slots_of_pools),
+        cmocka_unit_test(as_byte_by_byte),
+        cmocka_unit_test(sizes_that_no_address_reaches),
     };
     return cmocka_run_group_tests_name("overlap", tests, NULL, NULL);
 }
