@@ -8,8 +8,8 @@
  * (EXPANDERS) turn them into f16, a chunk at a time, in STAGES tiles of shared memory. Nobody waits for anybody else than through the
  * tiles' barriers.
  *
- * All pairs of all row tiles (64 rows a group of a block) are one line, row tile by row tile, and every block has as many, the first ones
- * one more where they do not divide. A block that ends inside a row tile does that piece first and hands its sums to the block
+ * All pairs of all row tiles (64 rows a group of a block) are one line, row tile by row tile, and the b-th of `grid` blocks has the part from
+ * units * b / grid to units * (b + 1) / grid. A block that ends inside a row tile does that piece first and hands its sums to the block
  * with the tile's last pair, through the workspace. Blocks are numbered as they begin, and wait for earlier ones only.
  *
  * Workspace: FLAGS words, the first one the number to give out, then one a block and group; a launch needs and leaves zeros there. Behind
@@ -51,25 +51,20 @@ template <int TOKENS, int EXPANDERS> struct layout {
 /* ---- what a block does: pairs of chunks, in its order ---- */
 struct work {
     uint32_t block, pairs; /* pairs of k */
-    uint32_t each, more;   /* pairs of a block; the first `more` blocks have one more */
     uint32_t first, end;   /* of the line: this block's part */
     uint32_t piece, rest;  /* pairs of the last tile, handed over; of the first, whose end is here */
     bool whole;            /* tiles between */
     static __device__ __forceinline__ work of(uint32_t number, uint32_t K, uint32_t tiles) {
-        const uint32_t in_k = (K / GDN_W4A4_CHUNK + 1) / 2, units = tiles * in_k;
-        work w = { number, in_k, units / gridDim.x, units % gridDim.x, 0, 0, 0, 0, false };
-        w.first = w.bound(number), w.end = w.bound(number + 1);
+        work w = { number, (K / GDN_W4A4_CHUNK + 1) / 2, 0, 0, 0, 0, false };
+        w.first = w.bound(number, tiles), w.end = w.bound(number + 1, tiles);
         const uint32_t n = w.end - w.first;
         w.piece = min(w.end % w.pairs, n);
         w.rest = min((w.pairs - w.first % w.pairs) % w.pairs, n - w.piece);
         w.whole = n > w.piece + w.rest;
         return w;
     }
-    __device__ __forceinline__ uint32_t bound(uint32_t b) const { return b * each + min(b, more); }
-    /* Whose part has this pair. */
-    __device__ __forceinline__ uint32_t owner(uint32_t place) const {
-        const uint32_t longer = more * (each + 1);
-        return place < longer ? place / (each + 1) : more + (place - longer) / each;
+    __device__ __forceinline__ uint32_t bound(uint32_t b, uint32_t tiles) const {
+        return (uint32_t)((uint64_t)tiles * pairs * b / gridDim.x);
     }
 };
 /* Pairs of one row tile. A block's piece comes first, because another block waits for it, then whole tiles; what may have to wait for
@@ -259,12 +254,16 @@ template <int R> GDN_DEVICE void store(const operands &o, const float (&acc)[R],
 template <int R>
 GDN_DEVICE void finish(const operands &o, const work &w, const run &done, float (&acc)[R], uint32_t groups, uint32_t warp, uint32_t barrier) {
     const sums<R> shared = { reinterpret_cast<float *>(o.workspace + FLAGS), o.workspace + 1, w.block, groups, warp / 4, threadIdx.x % 128, barrier };
-    const uint32_t tile_rows = groups * 64;
+    const uint32_t tile_rows = groups * 64, start = done.tile * w.pairs, tiles = (o.N + tile_rows - 1) / tile_rows;
     if (done.from + done.n < w.pairs) {
         shared.hand_over(acc);
         return;
     }
-    if (done.from) shared.take(acc, w.owner(done.tile * w.pairs));
+    if (done.from) {
+        uint32_t b = w.block;
+        while (w.bound(b, tiles) > start) b--;
+        shared.take(acc, b);
+    }
     store(o, acc, done.tile * tile_rows + warp * 16 + gdn_lane() / 4);
 }
 template <int TOKENS, int EXPANDERS> GDN_DEVICE void multiply(const operands &o, const layout<TOKENS, EXPANDERS> &at, const work &w) {
