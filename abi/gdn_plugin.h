@@ -78,7 +78,7 @@ typedef struct gdn_route { /* what would run, and why */
     uint32_t block[3];
     uint64_t workspace_bytes; /* that a launch's workspace pointer must hold                      */
     uint32_t n_refused;       /* since 0.2: kernels asked for and declined, in the order of asking   */
-    uint32_t pad_;
+    uint32_t split_tokens;    /* since 0.2: prefill: cut at multiples of so many tokens, the same bytes  */
     gdn_refusal refused[GDN_ROUTE_REFUSALS];
 } gdn_route;
 

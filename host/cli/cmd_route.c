@@ -202,13 +202,13 @@ static void print_route(const cli_common *c, uint32_t op, const char *target, gd
         for (uint32_t i = 0; i < declined; i++)
             (void)json_array_append_new(list, json_pack("{s:s?, s:s?}", "lever", r->refused[i].lever, "guard", r->refused[i].guard));
         cli_print_json(
-            json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s?, s:s, s:s?, s:s?, s:s?, s:s?, s:[I,I,I], s:[I,I,I], s:I, s:I, s:s, s:o}",
+            json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s?, s:s, s:s?, s:s?, s:s?, s:s?, s:[I,I,I], s:[I,I,I], s:I, s:I, s:i, s:s, s:o}",
                       "schema", 1, "version", gdn_version(), "command", "route", "op", gdn_op_name(op), "target", cli_text(target),
                       "status", gdn_status_name(st), "entry", r->entry, "runs", chosen, "guard", r->guard, "lever", r->lever,
                       "lever_source", r->lever ? sources[r->lever_source & 3] : NULL, "lever_place", cli_text(r->lever_where), "grid",
                       (json_int_t)r->grid[0], (json_int_t)r->grid[1], (json_int_t)r->grid[2], "block", (json_int_t)r->block[0],
                       (json_int_t)r->block[1], (json_int_t)r->block[2], "smem_bytes", (json_int_t)r->smem_bytes, "workspace_bytes",
-                      (json_int_t)r->workspace_bytes, "reason", cli_text(why), "declined", list));
+                      (json_int_t)r->workspace_bytes, "split_tokens", (int)r->split_tokens, "reason", cli_text(why), "declined", list));
         return;
     }
     (void)printf("operation  %s\ntarget     %s\nstatus     %s (%s)\nentry      %s\nruns       %s\n", gdn_op_name(op), target,
@@ -224,6 +224,7 @@ static void print_route(const cli_common *c, uint32_t op, const char *target, gd
     (void)printf("grid       [%u,%u,%u]\nblock      [%u,%u,%u]\nsmem       %u bytes\nworkspace  %llu bytes\n", (unsigned)r->grid[0],
                  (unsigned)r->grid[1], (unsigned)r->grid[2], (unsigned)r->block[0], (unsigned)r->block[1], (unsigned)r->block[2],
                  (unsigned)r->smem_bytes, (unsigned long long)r->workspace_bytes);
+    if (r->split_tokens) (void)printf("cuts       at multiples of %u tokens give the same bytes\n", (unsigned)r->split_tokens);
     if (*why) (void)printf("reason     %s\n", why);
 }
 

@@ -20,29 +20,29 @@
 #include "gdn_fast_serve.cuh"
 
 namespace gdn_fast {
-GDN_DEVICE void init_bars(fwd_bars &bars) {
+GDN_DEVICE void init_bars(fwd_bars &bars, uint32_t v = 192) {
     for (uint32_t i = 0; i < STAGES; i++) {
         gdn_mbar_init(bars.full[i], 1);
         gdn_mbar_init(bars.free[i], 128); /* the computing threads: each arrives for what it did itself */
     }
     for (uint32_t i = 0; i < 2; i++) {
-        gdn_mbar_init(bars.v[i], 192); /* warps 6 to 11 */
+        gdn_mbar_init(bars.v[i], v); /* warps 6 to 11 */
         gdn_mbar_init(bars.v_free[i], 128);
         gdn_mbar_init(bars.done[i], 128);
     }
     gdn_mbar_init_fence();
 }
-/* Warps 4 to 15. */
-GDN_DEVICE void serve(const fwd_args &o, const gdn_rule_ext &ext, unsigned char *smem, uint32_t worker, uint32_t warp) {
+/* Warps 4 to 15. each(visit): the tasks of this block. */
+template <class E> GDN_DEVICE void serve(const fwd_args &o, unsigned char *smem, uint32_t warp, E each) {
     fwd_bars *const bars = reinterpret_cast<fwd_bars *>(smem + FWD_BARS);
     turns r;
     if (warp == 4) {
-        each_task(o, ext, smem, worker, [&](const fwd_place &at) {
+        each([&](const fwd_place &at) {
             if (has_pass(at)) bring_tiles(o.rest, at, r);
         });
     } else if (warp == 6 || warp == 7) {
         for (uint32_t i = 0; i < 2; i++) gdn_mbar_arrive(bars->v[i]); /* both buffers are empty */
-        each_task(o, ext, smem, worker, [&](const fwd_place &at) {
+        each([&](const fwd_place &at) {
             if (!at.h.in)
                 zero_outputs(o, at);
             else if (at.chunks == 0)
@@ -51,7 +51,7 @@ GDN_DEVICE void serve(const fwd_args &o, const gdn_rule_ext &ext, unsigned char 
                 take_outputs(o, at, r);
         });
     } else if (warp / 4 == 2) {
-        each_task(o, ext, smem, worker, [&](const fwd_place &at) {
+        each([&](const fwd_place &at) {
             if (has_pass(at)) bring_values(o, at, r);
         });
     }
@@ -81,7 +81,7 @@ template <bool CKPT> GDN_DEVICE void forward(const fwd_args &o, const gdn_rule_e
         });
     } else if (role >= o.helpers) {
         gdn_registers_down<88>();
-        serve(o, ext, smem, worker, warp);
+        serve(o, smem, warp, [&](auto visit) { each_task(o, ext, smem, worker, visit); });
     } else {
         prepare_rest(o.rest, ext, o.batch, smem + warp / 8 * PAIR_STEP, warp, 1 + 3 * (warp / 8));
     }

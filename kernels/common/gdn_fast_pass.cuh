@@ -231,6 +231,7 @@ template <bool CKPT> GDN_DEVICE void compute(const fwd_args &o, const gdn_rule_e
     gdn_mbar_arrive(bars.v_free[now.two()]);
     gdn_mbar_arrive(bars.free[now.stage]);
     now.next();
+    if (!at.h.out) return;
     each_state(place_lane(at, gdn_warp(), gdn_anew(lane)), [&](uint32_t i, uint32_t a, uint32_t b) {
         at.h.out[a] = s0[i];
         at.h.out[b] = s1[i];

@@ -41,7 +41,7 @@ struct fwd_place {
     uint32_t head, key_head, column, chunks; /* column: the task's first of the head; chunks: of this launch */
     uint32_t rows;                           /* tokens in them */
     uint64_t chunk_row, token;
-    gdn_state_ptrs h; /* in == NULL: padding */
+    gdn_state_ptrs h; /* in == NULL: padding; out == NULL: the state goes nowhere */
     bool fresh;
     uint32_t sequence, begin, len; /* for checkpoints: its first chunk here, its tokens in all */
     unsigned char *smem;

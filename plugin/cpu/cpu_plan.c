@@ -86,6 +86,7 @@ static void decide_rule(const gdn__levers *lv, uint32_t isa, const gdn_rule_shap
     }
     if (gdn__bf16_state(s)) d->route.entry = entry_bf16(op, isa);
     const bool tc = lv->prefill_tc && !lv->no_prefill_tc;
+    if (op == GDN_OP_PREFILL) d->route.split_tokens = GDN_CHUNK;
     if (op == GDN_OP_PREFILL && lv->prefill_fast) {
         const uint32_t f = gdn__fast_pick(true, false, s);
         fall_back(d, GDN__G_FAST + f, gdn__fast_guard_text(f), "gdn_prefill_fast", lv->fast_where, lv->fast_source);

@@ -3,6 +3,7 @@
 #include "emu_check.hpp"
 
 #include "gated_delta_rule_fast.cu"
+#include "gated_delta_rule_fast_segments.cu"
 
 #include "emu_prefill_case.hpp"
 
@@ -58,6 +59,32 @@ static void run_fast(emu::bench &b, const prefill_case &c, prefill_data &d, fast
               else
                   fwd(gated_delta_rule_fast_fwd);
           });
+}
+/* All chunks prepared, then segments of `segment` chunks side by side. */
+static void run_segments(emu::bench &b, const prefill_case &c, prefill_data &d, fast_scratch &w, const fast_run &r, uint32_t segment) {
+    const uint32_t all = gdn_chunks_of(c.longest()), n = c.batch(), count = (all + segment - 1) / segment;
+    const size_t states = ((size_t)d.chunks / segment + n) * c.nv * 128 * 128;
+    auto nan = [](size_t) { return NOT_A_NUMBER; };
+    auto &moved = b.inout<float>("moved", states, nan), &added = b.inout<float>("added", states, nan),
+         &begins = b.inout<float>("begins", states, nan);
+    const float *const gate = d.gb->p;
+    const int32_t *const cu = c.packed ? d.cu->p : nullptr;
+    const uint64_t *const in = r.tables ? d.in_tab->p : nullptr, *const out = r.tables ? d.out_tab->p : nullptr;
+    const uint8_t *const fresh = c.fresh.empty() ? nullptr : d.fresh->p;
+    const gdn_bf16 *const v = d.v->p + c.shift;
+    b.run("prepare", { c.nk, all, n }, 256, 67648, swizzled(r.proxy), { *w.k, *w.q, *w.t, *w.p, *w.scalars }, [&] {
+        gated_delta_rule_fast_prepare(d.q->p + c.shift, d.k->p + c.shift, gate, gate + c.nv, w.k->p, w.q->p, w.t->p, w.p->p, w.scalars->p,
+                                      w.words->p, c.longest(), all, c.nk, c.nv, c.qk_stride(), c.gb_stride(), cu, c.packed, in, out,
+                                      c.scale, 0, 0, 0, 0);
+    });
+    auto call = [&](auto entry) {
+        entry(r.tables ? nullptr : d.state->p, v, d.out->p, w.k->p, w.q->p, w.t->p, w.p->p, w.scalars->p, n, c.longest(), all, c.nk, c.nv,
+              c.v_stride(), cu, c.packed, in, out, fresh, segment, count, moved.p, added.p, begins.p);
+    };
+    auto &state = c.separate ? *d.state_out : *d.state;
+    b.run("carry", { r.blocks }, 512, 183472, swizzled(r.proxy), { moved, added }, [&] { call(gated_delta_rule_fast_carry); });
+    b.run("join", { c.nv, n, 8 }, 256, 0, swizzled(r.proxy), { state, begins }, [&] { call(gated_delta_rule_fast_join); });
+    b.run("pass", { r.blocks }, 512, 183472, swizzled(r.proxy), { state, *d.out }, [&] { call(gated_delta_rule_fast_pass); });
 }
 /* Rounding an exact output to bf16 costs 1.65e-3. */
 static void check_fast(emu::bench &b, prefill_data &d, double output = 1.9e-3, double state = 5e-4) {
@@ -181,6 +208,63 @@ int main(int argc, char **argv) {
         }
         b.expect(std::equal(state.begin(), state.end(), d.state_out->p), "the state's bytes differ between one launch and two");
         b.expect(!std::equal(state.begin(), state.end(), mid.p), "control: the state between is not the last one");
+    });
+    c.test("segments side by side: tails, borders, packed with padding", [](emu::bench &b) {
+        for (uint32_t kind = 0; kind < 4; kind++) {
+            prefill_case p;
+            p.nv = kind == 3 ? 2 : 1;
+            p.len = { kind == 0 ? 100u : kind == 1 ? 256u : 300u };
+            fast_run r;
+            if (kind == 3) {
+                p.packed = true;
+                p.first = 5;
+                p.len = { 3, 0, 150, 70, 0, 128 };
+                p.pad = { false, false, false, true, false, false };
+                p.fresh = { false, false, true, true, true, false };
+                r.tables = true;
+            }
+            p.separate = kind == 3;
+            prefill_data d = make_prefill(b, p);
+            fast_scratch w(b, p, d.chunks);
+            solve_prefill(d, p);
+            run_segments(b, p, d, w, r, kind == 2 ? 1 : 2);
+            check_fast(b, d);
+        }
+    });
+    c.test("segments: cut at a border, and alone: the bytes of the batch", [](emu::bench &b) {
+        prefill_case whole, part;
+        whole.packed = true;
+        whole.nv = 1;
+        whole.len = { 20, 300 };
+        whole.separate = true;
+        prefill_data d = make_prefill(b, whole);
+        fast_scratch w(b, whole, d.chunks);
+        solve_prefill(d, whole);
+        fast_run r;
+        r.tables = true;
+        run_segments(b, whole, d, w, r, 2);
+        check_fast(b, d);
+        const size_t one = 128 * 128, row = 128;
+        const std::vector<float> state(d.state_out->p + one, d.state_out->p + 2 * one);
+        std::vector<uint16_t> out;
+        for (size_t i = 0; i < 300 * row; i++) out.push_back(d.out->p[20 * row + i].bits);
+        auto &mid = b.inout<float>("state between", one, [&](size_t) { return NOT_A_NUMBER; });
+        const uint32_t cut[] = { 0, 128, 300 };
+        for (uint32_t i = 0; i < 2; i++) {
+            prefill_data half = d;
+            part = whole;
+            part.len = { cut[i + 1] - cut[i] };
+            half.cu = &b.input<int32_t>("cu of one", 2, [&](size_t k) { return (int32_t)(20 + cut[i + k]); });
+            half.chunks = gdn_chunks_of(part.len[0]);
+            half.in_tab = &b.input<uint64_t>("in_tab of one", 1, [&](size_t) { return (uint64_t)(i ? mid.p : d.state->p + one); });
+            half.out_tab = &b.input<uint64_t>("out_tab of one", 1, [&](size_t) { return (uint64_t)(i ? d.state_out->p + one : mid.p); });
+            half.state_out = i ? d.state_out : &mid;
+            run_segments(b, part, half, w, r, 2);
+            bool same = true;
+            for (size_t e = cut[i] * row; e < cut[i + 1] * row; e++) same = same && d.out->p[20 * row + e].bits == out[e];
+            b.expect(same, "output bytes differ between the whole and a part");
+        }
+        b.expect(std::equal(state.begin(), state.end(), d.state_out->p + one), "the state's bytes differ between the whole and two parts");
     });
     c.test("decay 0, decay 1, equal keys with beta 1, small decays, large values", [](emu::bench &b) {
         for (uint32_t kind = 0; kind < 5; kind++) {

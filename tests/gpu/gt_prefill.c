@@ -19,13 +19,16 @@ static void unit_rows(gt *t, uint16_t *p, uint64_t rows, uint32_t heads, uint32_
         }
 }
 
-static uint64_t workspace_of(gt *t, gdn *g, const gdn_shape *shape) {
+static gdn_route route_of(gt *t, gdn *g, const gdn_shape *shape) {
     gdn_route r = { .struct_size = (uint32_t)sizeof r };
     char why[256] = "";
     gdn_text err = { why, sizeof why, 0 };
     const gdn_status st = g ? gdn_route_for(g, 0, shape, 0, NULL, &r, &err) : GDN_E_ARG;
     (void)gt_check(t, st >= 0, "route: %s", why);
-    return r.workspace_bytes;
+    return r;
+}
+static uint64_t workspace_of(gt *t, gdn *g, const gdn_shape *shape) {
+    return route_of(t, g, shape).workspace_bytes;
 }
 
 void gt_prefill_job(gt *t, gdn *g, const gt_rule *p, gt_shapes *s, gt_job *job) {
@@ -159,14 +162,18 @@ static bool run_rows(gt *t, gt_live *l, uint32_t from, uint32_t rows, const gt_r
     return gt_check(t, gdn_launch(l->plan, &args) == GDN_OK, "launch of rows %u..", from);
 }
 
-static void cuts(gt *t, uint32_t T) {
-    static const uint32_t at[] = { 64, 640, 1152 };
-    const gt_rule p = { .nk = 2, .nv = 6, .rows = T, .pad = 8 };
+/* segments: of a shape whose sequences pass in segments, at whose borders it may be cut. */
+static void cuts(gt *t, uint32_t T, bool segments) {
+    uint32_t at[] = { 64, 640, 1152 };
+    const gt_rule p = { .nk = 2, .nv = segments ? 8 : 6, .rows = T, .pad = 8 };
     gt_shapes s;
     gt_job job;
     gt_live one = { 0 }, two = { 0 };
-    if (!gt_begin(t, "prefill_cut_at_multiples_of_64_T%u", T)) return;
+    if (!gt_begin(t, "prefill_cut_at_multiples_of_%s_T%u", segments ? "a_segment" : "64", T)) return;
     gt_prefill_job(t, t->dev, &p, &s, &job);
+    const uint32_t border = route_of(t, t->dev, job.shape).split_tokens;
+    (void)gt_check(t, segments ? border > 64 : border == 64, "the plan promises cuts at multiples of %u", border);
+    for (uint32_t i = 0; i < GT_N(at) && segments; i++) at[i] = (i + 1) * border;
     for (uint32_t i = 0; i < job.n_ptr; i++) job.buf[i].tol = 0;
     if (gt_up(t, t->dev, &job, &one) && gt_check(t, gt_launch(&one, NULL) == GDN_OK, "launch") && gt_down(t, &one, NULL) &&
         gt_up(t, t->dev, &job, &two))
@@ -399,7 +406,18 @@ static void on_route(gt *t) {
         t,
         &(gt_rule) { .nk = 2, .nv = 4, .batch = 6, .len = (const uint32_t[]) { 300, 0, 770, 17, 530, 64 }, .fresh = fresh, .slots = slots },
         "packed");
-    cuts(t, t->brief ? 200 : 1193);
+    cuts(t, t->brief ? 200 : 1193, false);
+}
+
+/* Few heads, long sequences. */
+static void in_segments(gt *t) {
+    static const uint32_t len[] = { 6000, 0, 5 }, fresh_ends[] = { 4000, 2300, 64 };
+    static const uint8_t fresh[] = { 0, 1, 0 };
+    pair(t, "segments_side_by_side", &(gt_rule) { .nk = 2, .nv = 8, .rows = 5000, .pad = 8 });
+    pair(t, "segments_of_one_key_head", &(gt_rule) { .nk = 1, .nv = 4, .rows = 8192, .layout = 1 });
+    pair(t, "segments_packed", &(gt_rule) { .nk = 1, .nv = 2, .batch = 3, .len = len });
+    pair(t, "segments_packed_fresh", &(gt_rule) { .nk = 1, .nv = 2, .batch = 3, .len = fresh_ends, .fresh = fresh, .form = GDN_GATE_LOG });
+    cuts(t, 8192, true);
 }
 
 /* The fast prefill: the same tests, lengths around its tiles, many runs. */
@@ -417,6 +435,7 @@ static void fast_route(gt *t) {
             (void)snprintf(name, sizeof name, "T%u", T[i]);
             pair(t, name, &(gt_rule) { .nk = 1, .nv = 1 + i % 4, .rows = T[i], .pad = 8 });
         }
+        if (!t->brief) in_segments(t);
         if (!t->brief) again(t, 1000);
         if (!t->brief) far_rows(t);
         gdn_close(t->dev);

@@ -357,6 +357,62 @@ static void fast_launches(void **state) {
     down(&b);
 }
 
+/* Few heads and long sequences: segments side by side, four launches. */
+static void fast_segments(void **state) {
+    (void)state;
+    bench b;
+    gdn_rule_shape s = shape_of();
+    gdn_route r = { .struct_size = (uint32_t)sizeof r };
+    const uint32_t longest[] = { 1, 8192 }, brief[] = { 1, 1000 };
+    s.nk = 2, s.nv = 8, s.max_batch = 1, s.max_tokens = 8192;
+    s.qk_stride = s.v_stride = (2 * 2 + 8) * 128, s.gb_stride = 2 * 8;
+    up(&b, "hopper", (const char *const[]) { "gdn_prefill_fast", "true", NULL });
+    if (make(&b, &s)) fail_msg("plan: %s", b.text);
+    assert_int_equal(b.id->ops->explain(b.plan, 2, longest, &r), GDN_OK);
+    assert_string_equal(r.entry, FAST "pass");
+    assert_true(r.split_tokens == 26 * 64 && r.grid[0] == 80 && r.smem_bytes == FAST_SMEM); /* 5 segments x 8 heads x 2 */
+    assert_true(mock_said(&b.m, "segments of 1664 tokens side by side"));
+    b.m.params = 25;
+    assert_int_equal(launch(&b, AT(2), 0, 1, 8192), GDN_OK);
+    assert_int_equal(b.m.launches, 4);
+    ran(&b, 0, FAST "prepare", 2, 128, 1, 256, PREPARE_SMEM);
+    ran(&b, 1, FAST "carry", 128, 1, 1, 512, FAST_SMEM); /* four full segments */
+    ran(&b, 2, FAST "join", 8, 1, 8, 256, 0);
+    ran(&b, 3, FAST "pass", 80, 1, 1, 512, FAST_SMEM);
+    assert_int_equal((uint32_t)b.m.history[0].param[24], 0); /* no flags */
+    const uint64_t *const c = b.m.history[1].param, states = (129 / 26 + 1) * 8ull * 65536;
+    for (uint32_t i = 1; i < 4; i++) assert_memory_equal(b.m.history[i].param, c, 24 * sizeof *c);
+    assert_true((uint32_t)c[19] == 26 && (uint32_t)c[20] == 5 && c[22] == c[21] + states && c[23] == c[22] + states);
+    assert_true(c[21] % 256 == 0 && c[23] + states <= AT(100) + r.workspace_bytes && c[21] > c[7]);
+    /* One that ends before its first border passes as one, and gives the same bytes; the multiple is the plan's. */
+    b.m.params = 0;
+    assert_int_equal(b.id->ops->explain(b.plan, 2, brief, &r), GDN_OK);
+    assert_true(strcmp(r.entry, FAST "fwd") == 0 && r.split_tokens == 26 * 64);
+    assert_int_equal(launch(&b, AT(2), 0, 1, 26 * 64 - 1), GDN_OK);
+    assert_int_equal(b.m.launches, 2);
+    assert_int_equal(launch(&b, AT(2), 0, 1, 26 * 64), GDN_OK);
+    assert_int_equal(b.m.launches, 4);
+    /* Not with checkpoints, a bounded workspace, many heads, or a batch that fills the device. */
+    for (uint32_t i = 0; i < 4; i++) {
+        gdn_rule_shape t = s;
+        if (i == 0) t.ckpt_every = 64;
+        if (i == 1) t.max_workspace = 100ull * 8 * 82176;
+        if (i == 2) t.nk = 16, t.nv = 48, t.qk_stride = t.v_stride = 80 * 128, t.gb_stride = 96;
+        if (i == 3) t.max_batch = 8, t.max_tokens = 8 * 8192;
+        assert_int_equal(make(&b, &t), GDN_OK);
+        assert_int_equal(b.id->ops->explain(b.plan, 2, longest, &r), GDN_OK);
+        assert_true(strncmp(r.entry, FAST "fwd", strlen(FAST "fwd")) == 0 && r.split_tokens == 64);
+    }
+    down(&b);
+    /* Kernels that do not load are absent, and the sequence passes as one. */
+    up(&b, "hopper", (const char *const[]) { "gdn_prefill_fast", "true", NULL });
+    b.m.broken_entry = FAST "join";
+    assert_int_equal(make(&b, &s), GDN_OK);
+    assert_int_equal(b.id->ops->explain(b.plan, 2, longest, &r), GDN_OK);
+    assert_true(strcmp(r.entry, FAST "fwd") == 0 && r.split_tokens == 64);
+    down(&b);
+}
+
 static void fast_guards_and_lines(void **state) {
     (void)state;
     static const char bound[] =
@@ -491,6 +547,7 @@ int main(void) {
         cmocka_unit_test(missing_pointers),
         cmocka_unit_test(B24_shared_memory_of_a_block),
         cmocka_unit_test(fast_launches),
+        cmocka_unit_test(fast_segments),
         cmocka_unit_test(fast_guards_and_lines),
         cmocka_unit_test(other_spines_are_compiled_on_demand),
     };

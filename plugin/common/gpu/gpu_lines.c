@@ -44,13 +44,20 @@ static void log_tc(const gdn_ctx *ctx, const gpu_decision *d, uint32_t m) {
     line(ctx, text);
 }
 
+/* "", or "; segments of 2048 tokens side by side". */
+static const char *segments_of(const gpu_decision *d, char text[64]) {
+    text[0] = 0;
+    if (d->prefill.fast_segment) snprintf(text, 64, "; segments of %u tokens side by side", d->prefill.fast_segment * GDN_CHUNK);
+    return text;
+}
+
 /* Once a plan and layer. */
 void gpu_log_plan(const gdn_plan *p, const gpu_decision *d) {
-    char text[320];
+    char text[320], segments[64];
     if (p->op->op != GDN_OP_PREFILL) return;
     if (d->prefill.fast_guard == GDN__FAST_TAKEN) {
-        snprintf(text, sizeof text, "GDN prefill: %s ([defaults] gdn_prefill_fast; the contract pipeline stays bound as its fallback)",
-                 gpu_entry_name(d->entry));
+        snprintf(text, sizeof text, "GDN prefill: %s ([defaults] gdn_prefill_fast; the contract pipeline stays bound as its fallback%s)",
+                 gpu_entry_name(d->entry), segments_of(d, segments));
         for (uint32_t i = 0; i < p->shape.rule.layers; i++) line(p->ctx, text);
     }
     if (d->prefill.tc_guard == GDN__TC_TAKEN)
@@ -69,7 +76,7 @@ static bool said_before(const gdn_plan *p, uint32_t bit) {
 
 /* True: the fast prefill ran, and there is no spine to speak of. */
 static bool log_fast(const gdn_plan *p, const gpu_decision *d) {
-    char text[320];
+    char text[320], segments[64];
     const uint32_t guard = d->prefill.fast_guard;
     if (guard == GDN__FAST_NOT_REQUESTED) return false;
     if (guard != GDN__FAST_TAKEN) {
@@ -80,9 +87,10 @@ static bool log_fast(const gdn_plan *p, const gpu_decision *d) {
         return false;
     }
     snprintf(text, sizeof text,
-             "GDN prefill: %s (METRALE_GDN_PREFILL_FAST; f16 wgmma operands, f32 accumulator = the recurrent state, h stays f32) "
+             "GDN prefill: %s (METRALE_GDN_PREFILL_FAST; f16 wgmma operands, f32 accumulator = the recurrent state, h stays f32%s) "
              "grid=[%u,%u,%u] block=%u smem=%uB",
-             gpu_entry_name(d->entry), d->dims.grid[0], d->dims.grid[1], d->dims.grid[2], d->dims.block[0], d->dims.smem_bytes);
+             gpu_entry_name(d->entry), segments_of(d, segments), d->dims.grid[0], d->dims.grid[1], d->dims.grid[2], d->dims.block[0],
+             d->dims.smem_bytes);
     p->ctx->host.log(p->ctx->host.user, said_before(p, 2) ? GDN_LOG_DEBUG : GDN_LOG_INFO, "route", text);
     return true;
 }

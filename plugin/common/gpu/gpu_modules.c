@@ -61,9 +61,10 @@ static uint32_t forms_of(uint32_t module) {
     static const uint32_t n[] = { [GPU_PLAIN] = 1, [GPU_RULE] = 8, [GPU_OTHERS] = 8, [GPU_STEP] = GPU_FORMS, [GPU_COLUMNS] = 4 };
     return n[modules[module].forms];
 }
-/* What levers and flags must ask for is left to the plan that does. */
+/* What levers, flags and few shapes ask for is left to the plan that does. */
 static bool in_advance(uint32_t module) {
-    return modules[module].forms != GPU_COLUMNS && modules[module].forms != GPU_OTHERS && module != GPU_M_BF16_STATE;
+    return modules[module].forms != GPU_COLUMNS && modules[module].forms != GPU_OTHERS && module != GPU_M_BF16_STATE &&
+           module != GPU_M_FAST_SEGMENTS;
 }
 
 const char *gpu_entry_name(uint32_t entry) {

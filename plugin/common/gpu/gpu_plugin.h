@@ -68,6 +68,7 @@ typedef struct gpu_prefill {
     uint32_t tc_guard;         /* why not the tensor-core spine; GDN__TC_TAKEN: it runs, or would */
     uint32_t chunks;           /* of the longest sequence */
     uint32_t segment;          /* chunks of each sequence in one pass over the workspace */
+    uint32_t fast_segment;     /* fast kernels: chunks of a segment, all of which pass side by side; 0: a sequence passes as one */
 } gpu_prefill;
 
 /* Parts of a rule operation's workspace, byte offsets; total 0: none is needed. */
@@ -75,6 +76,8 @@ typedef struct gpu_workspace {
     uint64_t in_tab, out_tab, cu, query, key, W, U, S, uc, gc, total;
     uint64_t chunks;                                                   /* 64-token chunks that there is scratch for */
     uint64_t fast_k, fast_q, fast_t, fast_p, fast_scalars, fast_words; /* the fast kernels' scratch, in the same place as W to gc */
+    uint64_t fast_moved, fast_added, fast_begins;                      /* and behind it, for sequences that pass in segments */
+    uint32_t fast_segment;                                             /* chunks of one; 0: none do */
 } gpu_workspace;
 
 typedef struct gpu_decision {

@@ -23,6 +23,9 @@ static gdn_dims dims_of(uint32_t entry) {
         { GPU_E_FWD_O_HOPPER, 512, 97536 },
         { GPU_E_FAST_PREPARE, 256, GPU_FAST_PREPARE_SMEM },
         { GPU_E_FAST_FWD, 512, GPU_FAST_FWD_SMEM },
+        { GPU_E_FAST_CARRY, 512, GPU_FAST_FWD_SMEM },
+        { GPU_E_FAST_JOIN, 256, 0 },
+        { GPU_E_FAST_PASS, 512, GPU_FAST_FWD_SMEM },
     };
     for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].entry == entry) return (gdn_dims) { .grid = { 1, 1, 1 }, .block = { rows[i].block, 1, 1 }, .smem_bytes = rows[i].smem };
@@ -96,12 +99,24 @@ void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint3
     r->spine = tc ? GPU_E_TCFUSE_X2 : small ? GPU_E_RECURRENT : scalar_entry(lv);
     r->fwd_o = lv->no_mma8 ? GPU_E_FWD_O : tc && gpu_has(f->present, GPU_E_FWD_O_HOPPER) ? GPU_E_FWD_O_HOPPER : GPU_E_FWD_O_MMA8;
     r->chunks = chunks_of(len);
+    r->fast_segment = 0;
+    d->route.split_tokens = GDN_CHUNK;
     r->segment = small ? r->chunks : segment_of(s, &w, batch, r->chunks);
     r->fast_guard = gdn__fast_pick(lv->prefill_fast, gpu_has(f->present, GPU_E_FAST_PREPARE) && gpu_has(f->present, GPU_E_FAST_FWD), s);
     if (r->fast_guard == GDN__FAST_TAKEN) {
         route_lever(d, "gdn_prefill_fast", lv->fast_where, lv->fast_source);
         const gdn_dims dims = dims_of(GPU_E_FAST_FWD);
-        gpu_take(d, GPU_E_FAST_FWD, gpu_share_fast(f->sm_count, s, batch, r->segment).blocks, 1, dims.block[0], dims.smem_bytes);
+        if (w.fast_segment && gpu_has(f->present, GPU_E_FAST_CARRY) && gpu_has(f->present, GPU_E_FAST_JOIN) &&
+            gpu_has(f->present, GPU_E_FAST_PASS)) {
+            d->route.split_tokens = w.fast_segment * GDN_CHUNK;
+            if (len / GDN_CHUNK >= w.fast_segment) r->fast_segment = w.fast_segment; /* one that ends before: the same bytes either way */
+        }
+        if (r->fast_segment) {
+            const uint64_t segments = (r->chunks + r->fast_segment - 1) / r->fast_segment;
+            gpu_take(d, GPU_E_FAST_PASS, gpu_fast_blocks(f->sm_count, 2 * segments * s->nv * batch), 1, dims.block[0], dims.smem_bytes);
+        } else {
+            gpu_take(d, GPU_E_FAST_FWD, gpu_share_fast(f->sm_count, s, batch, r->segment).blocks, 1, dims.block[0], dims.smem_bytes);
+        }
         return;
     }
     if (lv->prefill_fast) gpu_declined(d, "gdn_prefill_fast", gdn__fast_guard_text(r->fast_guard));
@@ -142,12 +157,14 @@ static gdn_status bind_tc(gdn_plan *p, gdn_text *err) {
     return GDN_OK;
 }
 
-/* The fast kernels, one form of each; absent from the plan in the same way. */
+/* The fast kernels, one form of each; absent from the plan in the same way. Those of segments where the plan has segments. */
 static gdn_status bind_fast(gdn_plan *p, gdn_text *err) {
-    static const uint32_t all[] = { GPU_E_FAST_PREPARE, GPU_E_FAST_FWD };
+    static const uint32_t all[] = { GPU_E_FAST_PREPARE, GPU_E_FAST_FWD, GPU_E_FAST_CARRY, GPU_E_FAST_JOIN, GPU_E_FAST_PASS };
     char why[256] = "";
     gdn_text text = { why, sizeof why, 0 };
-    for (uint32_t i = 0; i < sizeof all / sizeof *all; i++) {
+    gpu_workspace w;
+    gpu_rule_workspace(&p->shape.rule, &w);
+    for (uint32_t i = 0; i < (w.fast_segment ? sizeof all / sizeof *all : 2); i++) {
         const uint32_t e = all[i];
         const bool ext = e == GPU_E_FAST_FWD && p->shape.rule.ckpt_every;
         void **const to = ext ? &p->ext[e] : &p->entry[e];
@@ -308,11 +325,51 @@ static gdn_status chunks(const prefill_call *k, uint32_t begin, uint32_t end, gd
     return st;
 }
 
+/* Behind the preparing kernel: what each full segment does to a state, the states in front of all, and the pass of all. */
+static gdn_status segments(const prefill_call *k, gdn_text *err) {
+    const gdn_rule_shape *s = &k->p->shape.rule;
+    const gpu_prefill *r = &k->d->prefill;
+    const uint32_t sms = k->p->ctx->device.sm_count, varlen = s->offsets != GDN_OFFSETS_NONE, n = r->fast_segment;
+    const uint32_t count = (r->chunks + n - 1) / n, full = varlen ? r->chunks / n : k->seq_len / (n * GDN_CHUNK);
+    const uint64_t heads = (uint64_t)s->nv * k->batch;
+    const uint64_t ptrs[] = { k->c->ptr[GDN_PREFILL_P_STATE],
+                              k->c->ptr[GDN_PREFILL_P_VALUE],
+                              k->c->ptr[GDN_PREFILL_P_OUTPUT],
+                              at(k, k->w.fast_k),
+                              at(k, k->w.fast_q),
+                              at(k, k->w.fast_t),
+                              at(k, k->w.fast_p),
+                              at(k, k->w.fast_scalars) };
+    const uint32_t sizes[] = { k->batch, k->seq_len, r->chunks, s->nk, s->nv, s->v_stride }, segment[] = { n, count };
+    const uint64_t tables[] = { k->io.in_tab, k->io.out_tab, k->io.fresh };
+    const uint64_t states[] = { at(k, k->w.fast_moved), at(k, k->w.fast_added), at(k, k->w.fast_begins) };
+    const struct {
+        uint32_t entry, x, y, z;
+    } kernels[] = {
+        { GPU_E_FAST_CARRY, full ? gpu_fast_blocks(sms, 4 * full * heads) : 0, 1, 1 },
+        { GPU_E_FAST_JOIN, s->nv, k->batch, 8 },
+        { GPU_E_FAST_PASS, gpu_fast_blocks(sms, 2 * count * heads), 1, 1 },
+    };
+    gdn_status st = GDN_OK;
+    for (uint32_t i = 0; i < 3 && !st; i++) {
+        gdn_dims dims = dims_of(kernels[i].entry);
+        gpu_args a = { .n = 0 };
+        if (!kernels[i].x) continue;
+        gpu_arg_list(&a, ptrs, 8, sizes, 6);
+        gpu_arg_list(&a, &k->io.cu, 1, &varlen, 1);
+        gpu_arg_list(&a, tables, 3, segment, 2);
+        gpu_arg_list(&a, states, 3, NULL, 0);
+        dims.grid[0] = kernels[i].x, dims.grid[1] = kernels[i].y, dims.grid[2] = kernels[i].z;
+        st = gpu_start(k->p, kernels[i].entry, false, &dims, k->stream, &a, err);
+    }
+    return st;
+}
+
 /* Flags and the two counters in front of them are cleared by the first kernel, for the second; without helpers neither looks. */
 static gdn_status fast(const prefill_call *k, uint32_t begin, uint32_t end, gdn_text *err) {
     const gdn_rule_shape *s = &k->p->shape.rule;
     const uint32_t n = end - begin, varlen = s->offsets != GDN_OFFSETS_NONE, sms = k->p->ctx->device.sm_count;
-    const gpu_fast_share share = gpu_share_fast(sms, s, k->batch, n);
+    const gpu_fast_share all = { n, 0, 0 }, share = k->d->prefill.fast_segment ? all : gpu_share_fast(sms, s, k->batch, n);
     const uint64_t rows = (uint64_t)n * k->batch < k->w.chunks ? (uint64_t)n * k->batch : k->w.chunks;
     const uint32_t words = share.helpers ? FAST_READY + (uint32_t)rows * s->nk : 0, tail[] = { begin, end, k->io.from_first };
     const uint64_t qk[] = { k->io.query, k->io.key }, gates[] = { k->c->ptr[GDN_PREFILL_P_GATE], k->c->ptr[GDN_PREFILL_P_BETA] };
@@ -339,6 +396,7 @@ static gdn_status fast(const prefill_call *k, uint32_t begin, uint32_t end, gdn_
         const gdn_status st = gpu_start(k->p, GPU_E_FAST_PREPARE, false, &dims, k->stream, &a, err);
         if (st) return st;
     }
+    if (k->d->prefill.fast_segment) return segments(k, err);
     const uint32_t strides[] = { s->v_stride, s->gb_stride };
     gdn_dims dims = dims_of(GPU_E_FAST_FWD);
     gpu_args a = { .n = 0 };

@@ -45,6 +45,13 @@ void gpu_rule_workspace(const gdn_rule_shape *s, gpu_workspace *w) {
     w->fast_p = w->fast_t + w->chunks * heads * (tile / 2);
     w->fast_scalars = w->fast_p + w->chunks * heads * (tile / 2);
     w->fast_words = w->fast_scalars + w->chunks * heads * 1040;
+    /* 196,608 nv bytes a segment, of 8 chunks at least: there is room where the batch is small, else sequences pass as one. */
+    const uint32_t segment = w->chunks == all ? gpu_fast_segment(s) : 0;
+    const uint64_t states = segment ? (all / segment + s->max_batch) * heads * 128 * 128 * 4 : 0;
+    w->fast_moved = (w->fast_words + 4 * (32 + w->chunks * s->nk) + 255) / 256 * 256;
+    w->fast_added = w->fast_moved + states;
+    w->fast_begins = w->fast_added + states;
+    if (w->fast_begins + states <= w->total) w->fast_segment = segment;
 }
 
 gdn_status gpu_bind_rule(gdn_plan *p, uint32_t entry, uint32_t form, uint32_t smem, gdn_text *err) {

@@ -17,34 +17,35 @@ extern const char *const gdn__embedded_sources_names[], *const gdn__embedded_sou
  *   COLUMNS  -DGDN_BA_TC_COLUMNS=32 (form 0), 64, 96, 128; none is loaded in advance */
 enum { GPU_PLAIN, GPU_RULE, GPU_OTHERS, GPU_STEP, GPU_COLUMNS, GPU_FORMS = 16 };
 enum { GPU_RULE_VK = 1, GPU_RULE_TILED = 2, GPU_RULE_LOG = 4, GPU_STEP_L2NORM = 8 };
-#define GPU_MODULE_MAP(X)                                           \
-    X(SSM_PREPROCESS, "ssm_preprocess.cu", 0, PLAIN)                \
-    X(CAUSAL_CONV1D, "causal_conv1d.cu", 0, PLAIN)                  \
-    X(GATED_RMSNORM, "gated_rmsnorm.cu", 0, PLAIN)                  \
-    X(GDN_STATE, "gdn_state.cu", 0, PLAIN)                          \
-    X(CHECK, "gdn_check.cu", 0, PLAIN)                              \
-    X(PREPARE, "gdn_rule_prepare.cu", 0, PLAIN)                     \
-    X(FLA, "gated_delta_rule_fla.cu", 0, RULE)                      \
-    X(FLA_OTHERS, "gated_delta_rule_fla.cu", 0, OTHERS)             \
-    X(RECURRENT, "gated_delta_rule_recurrent.cu", 0, RULE)          \
-    X(DECODE, "gated_delta_rule_decode.cu", 0, STEP)                \
-    X(WY, "gated_delta_rule_wy.cu", 0, STEP)                        \
-    X(WY3, "gated_delta_rule_wy3.cu", 0, STEP)                      \
-    X(WY4, "gated_delta_rule_wy4.cu", 0, STEP)                      \
-    X(WYN, "gated_delta_rule_wyn.cu", 0, STEP)                      \
-    X(BF16_STATE, "gated_delta_rule_bf16_state.cu", 0, STEP)        \
-    X(WY4_WOA, "gated_delta_rule_wy4_woa.cu", 0, STEP)              \
-    X(CHUNK_TC, "gated_delta_rule_chunk_tc.cu", "sm_90a", RULE)     \
-    X(TC_OTHERS, "gated_delta_rule_chunk_tc.cu", "sm_90a", OTHERS)  \
-    X(FLA_HOPPER, "gated_delta_rule_fla_hopper.cu", "sm_90a", RULE) \
-    X(W4A4_QUANT, "w4a4_quant.cu", 0, PLAIN)                        \
-    X(W4A4_MX, "w4a4_gemv_mx.cu", "sm_121f", PLAIN)                 \
-    X(W4A4_MX_PS, "w4a4_gemv_mx_ps.cu", "sm_121f", PLAIN)           \
-    X(W4A4_F16, "w4a4_gemv_f16.cu", "sm_90a", PLAIN)                \
-    X(W4A4_F16_WIDE, "w4a4_gemv_f16_wide.cu", "sm_90a", PLAIN)      \
-    X(FAST, "gated_delta_rule_fast.cu", "sm_90a", RULE)             \
-    X(DECODE_STEP, "gdn_decode_step.cu", 0, PLAIN)                  \
-    X(SSM_BA_GATES_HOPPER, "ssm_ba_gates_hopper.cu", 0, PLAIN)      \
+#define GPU_MODULE_MAP(X)                                                 \
+    X(SSM_PREPROCESS, "ssm_preprocess.cu", 0, PLAIN)                      \
+    X(CAUSAL_CONV1D, "causal_conv1d.cu", 0, PLAIN)                        \
+    X(GATED_RMSNORM, "gated_rmsnorm.cu", 0, PLAIN)                        \
+    X(GDN_STATE, "gdn_state.cu", 0, PLAIN)                                \
+    X(CHECK, "gdn_check.cu", 0, PLAIN)                                    \
+    X(PREPARE, "gdn_rule_prepare.cu", 0, PLAIN)                           \
+    X(FLA, "gated_delta_rule_fla.cu", 0, RULE)                            \
+    X(FLA_OTHERS, "gated_delta_rule_fla.cu", 0, OTHERS)                   \
+    X(RECURRENT, "gated_delta_rule_recurrent.cu", 0, RULE)                \
+    X(DECODE, "gated_delta_rule_decode.cu", 0, STEP)                      \
+    X(WY, "gated_delta_rule_wy.cu", 0, STEP)                              \
+    X(WY3, "gated_delta_rule_wy3.cu", 0, STEP)                            \
+    X(WY4, "gated_delta_rule_wy4.cu", 0, STEP)                            \
+    X(WYN, "gated_delta_rule_wyn.cu", 0, STEP)                            \
+    X(BF16_STATE, "gated_delta_rule_bf16_state.cu", 0, STEP)              \
+    X(WY4_WOA, "gated_delta_rule_wy4_woa.cu", 0, STEP)                    \
+    X(CHUNK_TC, "gated_delta_rule_chunk_tc.cu", "sm_90a", RULE)           \
+    X(TC_OTHERS, "gated_delta_rule_chunk_tc.cu", "sm_90a", OTHERS)        \
+    X(FLA_HOPPER, "gated_delta_rule_fla_hopper.cu", "sm_90a", RULE)       \
+    X(W4A4_QUANT, "w4a4_quant.cu", 0, PLAIN)                              \
+    X(W4A4_MX, "w4a4_gemv_mx.cu", "sm_121f", PLAIN)                       \
+    X(W4A4_MX_PS, "w4a4_gemv_mx_ps.cu", "sm_121f", PLAIN)                 \
+    X(W4A4_F16, "w4a4_gemv_f16.cu", "sm_90a", PLAIN)                      \
+    X(W4A4_F16_WIDE, "w4a4_gemv_f16_wide.cu", "sm_90a", PLAIN)            \
+    X(FAST, "gated_delta_rule_fast.cu", "sm_90a", RULE)                   \
+    X(FAST_SEGMENTS, "gated_delta_rule_fast_segments.cu", "sm_90a", RULE) \
+    X(DECODE_STEP, "gdn_decode_step.cu", 0, PLAIN)                        \
+    X(SSM_BA_GATES_HOPPER, "ssm_ba_gates_hopper.cu", 0, PLAIN)            \
     X(SSM_BA_GATES_TC, "ssm_ba_gates_tc.cu", "sm_90a", COLUMNS)
 #define GPU_ENUM_(ID, ...) GPU_M_##ID,
 enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
@@ -108,6 +109,9 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
     X(FWD_O_HOPPER, FLA_HOPPER, PREFILL, "gated_delta_rule_chunk_fwd_o_hopper")     \
     X(FAST_PREPARE, FAST, PREFILL, "gated_delta_rule_fast_prepare")                 \
     X(FAST_FWD, FAST, PREFILL, "gated_delta_rule_fast_fwd")                         \
+    X(FAST_CARRY, FAST_SEGMENTS, PREFILL, "gated_delta_rule_fast_carry")            \
+    X(FAST_JOIN, FAST_SEGMENTS, PREFILL, "gated_delta_rule_fast_join")              \
+    X(FAST_PASS, FAST_SEGMENTS, PREFILL, "gated_delta_rule_fast_pass")              \
     X(DSTEP, DECODE_STEP, DECODE_STEP, "gdn_decode_step")                           \
     X(DSTEP_WIDE, DECODE_STEP, DECODE_STEP, "gdn_decode_step_wide")                 \
     X(BA_TWIN, SSM_BA_GATES_HOPPER, BA_GATES, "dense_gemm_ba_gates_prefill_hopper") \
@@ -131,8 +135,9 @@ extern const gpu_target gdn__gpu_target;
      (1u << GPU_M_CHECK) | (1u << GPU_M_PREPARE) | (1u << GPU_M_FLA) | (1u << GPU_M_FLA_OTHERS) | (1u << GPU_M_RECURRENT) |        \
      (1u << GPU_M_DECODE) | (1u << GPU_M_WY) | (1u << GPU_M_WY3) | (1u << GPU_M_WY4) | (1u << GPU_M_WYN) | (1u << GPU_M_WY4_WOA) | \
      (1u << GPU_M_W4A4_QUANT) | (1u << GPU_M_W4A4_MX) | (1u << GPU_M_W4A4_MX_PS) | (1u << GPU_M_DECODE_STEP) | (1u << GPU_M_BF16_STATE))
-#define GPU_HOPPER_MODULES                                                                                           \
-    (GPU_GB10_MODULES | (1u << GPU_M_SSM_BA_GATES_HOPPER) | (1u << GPU_M_SSM_BA_GATES_TC) | (1u << GPU_M_CHUNK_TC) | \
-     (1u << GPU_M_TC_OTHERS) | (1u << GPU_M_FLA_HOPPER) | (1u << GPU_M_W4A4_F16) | (1u << GPU_M_W4A4_F16_WIDE) | (1u << GPU_M_FAST))
+#define GPU_HOPPER_MODULES                                                                                                            \
+    (GPU_GB10_MODULES | (1u << GPU_M_SSM_BA_GATES_HOPPER) | (1u << GPU_M_SSM_BA_GATES_TC) | (1u << GPU_M_CHUNK_TC) |                  \
+     (1u << GPU_M_TC_OTHERS) | (1u << GPU_M_FLA_HOPPER) | (1u << GPU_M_W4A4_F16) | (1u << GPU_M_W4A4_F16_WIDE) | (1u << GPU_M_FAST) | \
+     (1u << GPU_M_FAST_SEGMENTS))
 
 #endif
