@@ -41,12 +41,49 @@ static void verify_kernel(const rule_case &c, int form, uint32_t *record = nullp
         gated_delta_rule_wy4_ext(nullptr, FRONT_(c), base(0), base(1), base(2), SHAPE_(c), 0, EXT_(c), c.cu(), c.hi_capacity, ids, record);
 }
 
+/* A head in parts: the entry of up to 4 rows for CORE and EXT, that of any number for the others. */
+static void split_kernel(const rule_case &c, int form, uint32_t *record = nullptr, const int32_t *ids = nullptr) {
+    void *const h = (void *)c.in_tab();
+    const uint64_t *const tab = c.hi_capacity ? c.d.hi_tab->p : nullptr;
+    float *const hi = c.hi_capacity ? c.d.hi->p : nullptr;
+    if (form == CORE)
+        gated_delta_rule_wy4_split(h, FRONT_(c), tab, 32, c.rows, SHAPE_(c), 1);
+    else if (form == EXT)
+        gated_delta_rule_wy4_split_ext(nullptr, FRONT_(c), hi, 32, c.rows, SHAPE_(c), 0, EXT_(c), c.cu(), c.hi_capacity, ids, record);
+    else if (form == GENERAL)
+        gated_delta_rule_wyn_split(h, FRONT_(c), tab, 32, c.rows, SHAPE_(c), 1);
+    else
+        gated_delta_rule_wyn_split_ext(nullptr, FRONT_(c), hi, 32, c.rows, SHAPE_(c), 0, EXT_(c), c.cu(), c.hi_capacity, ids, record);
+}
+
+/* What the buffers held before a launch, for the next way to do the same. */
+struct before {
+    std::vector<float> pool, hi;
+    before(const rule_case &c) : pool(c.d.pool->p, c.d.pool->p + c.d.pool->n), hi(c.d.hi->p, c.d.hi->p + c.d.hi->n) {}
+    void restore(const rule_case &c) const {
+        std::copy(pool.begin(), pool.end(), c.d.pool->p);
+        std::copy(hi.begin(), hi.end(), c.d.hi->p);
+        std::fill_n(c.d.out->p, c.d.out->n, gdn_bf16 { 0x7A7A });
+    }
+};
+/* launch(): the rows of c as the buffers held them at `was`, a head in 4 and in 8 parts. */
+template <class LAUNCH> static void in_parts(emu::bench &b, rule_case &c, const before &was, const std::string &name, LAUNCH launch) {
+    for (uint32_t parts : { 4u, 8u }) {
+        const std::string split = name + ", a head in " + std::to_string(parts);
+        was.restore(c);
+        b.run(split.c_str(), { parts * c.nv, c.batch }, 1024 / parts, 0, { *c.d.pool, *c.d.out, *c.d.hi }, launch);
+        c.compare(b, split.c_str());
+    }
+}
+
 static void verify(emu::bench &b, rule_case c, const std::string &name, int form) {
     c.make(b);
     gdn_cpu_verify(&c.ref);
     c.spoil();
+    const before was(c);
     b.run(name.c_str(), { c.nv, c.batch }, GDN_STEP_BLOCK, 0, { *c.d.pool, *c.d.out, *c.d.hi }, [&] { verify_kernel(c, form); });
     c.compare(b, name.c_str());
+    if (c.dim == 128) in_parts(b, c, was, name, [&] { split_kernel(c, form); });
 }
 
 static std::string form_name(uint32_t rows, int form) {
@@ -66,9 +103,11 @@ static void plain(emu::check &c) {
     for (uint32_t rows = 1; rows <= 16; rows++)
         c.test((std::to_string(rows) + " rows").c_str(), [&](emu::bench &b) {
             rule_case r;
-            r.rows = rows, r.nk = 1, r.nv = 1, r.dim = rows % 4 == 1 ? 64 : 128, r.hi_capacity = 15;
+            r.rows = rows, r.nk = 1, r.nv = 1, r.dim = rows % 4 == 1 && rows > 1 ? 64 : 128, r.hi_capacity = 15;
             verify(b, r, form_name(rows, GENERAL), GENERAL);
             verify(b, r, form_name(rows, GENERAL_EXT), GENERAL_EXT);
+            r.dim = 128;
+            if (rows % 4 == 1 && rows > 1) verify(b, r, form_name(rows, GENERAL) + ", heads of 128", GENERAL);
         });
     c.test("no place for the states between rows, or none in one table entry", [](emu::bench &b) {
         for (int form : { CORE, EXT, GENERAL, GENERAL_EXT }) {
@@ -82,8 +121,10 @@ static void plain(emu::check &c) {
         gdn_cpu_verify(&r.ref);
         r.d.hi_tab->p[32 * 1 + 0] = 0; /* sequence 0, row 1 */
         std::fill_n(r.want_hi.begin() + r.state_size(), r.state_size(), 777.0f);
+        const before was(r);
         b.run("a NULL", { r.nv, r.batch }, GDN_STEP_BLOCK, 0, { *r.d.pool, *r.d.out, *r.d.hi }, [&] { verify_kernel(r, CORE); });
         r.compare(b, "a NULL");
+        for (int form : { CORE, GENERAL }) in_parts(b, r, was, "a NULL", [&] { split_kernel(r, form); });
     });
     c.test("one sequence, contiguous", [](emu::bench &b) {
         for (uint32_t rows : { 2u, 3u, 4u, 7u }) {
@@ -93,6 +134,7 @@ static void plain(emu::check &c) {
             gdn_cpu_verify(&r.ref);
             float *const hi = r.d.hi->p;
             const uint64_t n = r.state_size();
+            const before was(r);
             b.run(form_name(rows, 9).c_str(), { r.nv, 1 }, GDN_STEP_BLOCK, 0, { *r.d.pool, *r.d.out, *r.d.hi }, [&] {
                 if (rows == 2) gated_delta_rule_wy2(r.pool(), FRONT_(r), hi, SHAPE_(r), 0);
                 if (rows == 3) gated_delta_rule_wy3(r.pool(), FRONT_(r), hi, hi + n, SHAPE_(r), 0);
@@ -100,6 +142,12 @@ static void plain(emu::check &c) {
                 if (rows == 7) gated_delta_rule_wyn(r.pool(), FRONT_(r), hi, 32, rows, SHAPE_(r), 0);
             });
             r.compare(b, form_name(rows, 9).c_str());
+            in_parts(b, r, was, form_name(rows, 9), [&] {
+                if (rows <= 4)
+                    gated_delta_rule_wy4_split(r.pool(), FRONT_(r), hi, 32, rows, SHAPE_(r), 0);
+                else
+                    gated_delta_rule_wyn_split(r.pool(), FRONT_(r), hi, 32, rows, SHAPE_(r), 0);
+            });
         }
     });
     c.test("strides, bases, packed rows", [](emu::bench &b) {
@@ -362,11 +410,12 @@ static void mixed_round(emu::bench &b, uint32_t round) {
                                              record.p, tab.p, tab.p, fresh.p, 0, nullptr, nullptr, 0, nullptr, offsets.p, ids.p);
             });
         else
-            b.run("kept", { r.nv, l.batch }, GDN_STEP_BLOCK, 0, { out, *r.d.hi, record },
-                  [&] { /* and no state */
-                        gated_delta_rule_wyn_ext(nullptr, q.p, k.p, v.p, gb.p, gb.p + r.nv, out.p, r.d.hi->p, 32, 6, SHAPE_(l), 0, tab.p,
-                                                 tab.p, fresh.p, 0, nullptr, nullptr, 0, nullptr, offsets.p, r.hi_capacity, ids.p,
-                                                 record.p);
+            /* and no state; a head in 1, 4 or 8 parts */
+            b.run("kept", { (round % 3 ? 4 * (round % 3) : 1) * r.nv, l.batch }, round % 3 == 1 ? 256 : GDN_STEP_BLOCK, 0,
+                  { out, *r.d.hi, record }, [&] {
+                      (round % 3 ? gated_delta_rule_wyn_split_ext : gated_delta_rule_wyn_ext)(
+                          nullptr, q.p, k.p, v.p, gb.p, gb.p + r.nv, out.p, r.d.hi->p, 32, 6, SHAPE_(l), 0, tab.p, tab.p, fresh.p, 0,
+                          nullptr, nullptr, 0, nullptr, offsets.p, r.hi_capacity, ids.p, record.p);
                   });
         bool same = true;
         for (size_t i = 0; i < from.size(); i++)

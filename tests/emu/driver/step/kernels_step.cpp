@@ -10,6 +10,9 @@
 #define gdn_step_smem              EMU_OF_FORM(gdn_step_smem)
 #define gdn_split_smem             EMU_OF_FORM(gdn_split_smem)
 #define gdn_split_state            EMU_OF_FORM(gdn_split_state)
+#define gdn_part_smem              EMU_OF_FORM(gdn_part_smem)
+#define gdn_part_state             EMU_OF_FORM(gdn_part_state)
+#define gdn_part_rows              EMU_OF_FORM(gdn_part_rows)
 #define gdn_shared_smem            EMU_OF_FORM(gdn_shared_smem)
 #define gdn_state16                EMU_OF_FORM(gdn_state16)
 #define gdn_split16_smem           EMU_OF_FORM(gdn_split16_smem)
@@ -31,7 +34,9 @@ static const emu_driver::kernel step[] = {
     EMU_STEPS("gated_delta_rule_wy.cu", gated_delta_rule_wy2),
     EMU_STEPS("gated_delta_rule_wy3.cu", gated_delta_rule_wy3),
     EMU_STEPS("gated_delta_rule_wy4.cu", gated_delta_rule_wy4),
+    EMU_STEPS("gated_delta_rule_wy4.cu", gated_delta_rule_wy4_split),
     EMU_STEPS("gated_delta_rule_wyn.cu", gated_delta_rule_wyn),
+    EMU_STEPS("gated_delta_rule_wyn.cu", gated_delta_rule_wyn_split),
     EMU_STEPS("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_woa),
     EMU_STEPS("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_fold),
     EMU_STEP("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_flag_clear),
