@@ -34,39 +34,47 @@ template <class T = float> GDN_DEVICE T *gdn_hi_of(const gdn_hi &hi, uint32_t t,
     return static_cast<T *>(const_cast<void *>(hi.base)) + ((uint64_t)id * hi.capacity + t) * sequence_size;
 }
 
-/* Sequence blockIdx.y of a verify. first: this block does what is done once a head. hi_of(t, id): where the state after row t of sequence
- * id begins, or NULL. run(span, in, after): the rows of a sequence that has some; after(t): where the head's state goes after row t. */
-template <uint32_t DIM, class HI, class RUN>
-GDN_DEVICE void gdn_verify_sequence(const gdn_step &a, const gdn_rule_ext &x, const gdn_verify_ext &e, void *h, bool is_table,
-                                    uint32_t head, bool first, uint32_t rows, HI hi_of, RUN run) {
+/* What a block has to do for sequence blockIdx.y and a head. */
+struct gdn_verify_work {
+    uint64_t row;    /* its first                                                */
+    uint32_t rows;   /* 0: nothing is left to do                                 */
+    uint32_t id;     /* of the sequence                                          */
+    const float *in; /* the head's state; NULL: zeros                            */
+    float *out;      /* where it goes after the last row; NULL: where hi_of says */
+};
+/* first: this block does what is done once a head. meanwhile(): called when the state's address is on its way. */
+template <uint32_t DIM, class MEANWHILE>
+GDN_DEVICE gdn_verify_work gdn_verify_begin(const gdn_step &a, const gdn_rule_ext &x, const gdn_verify_ext &e, void *h, bool is_table,
+                                            uint32_t head, bool first, uint32_t rows, MEANWHILE meanwhile) {
     const uint32_t b = blockIdx.y;
     const gdn_step_span span = gdn_step_rows_of(e.cu_rows, b, rows);
     const gdn_state_ptrs p = gdn_states_of(x, h, is_table, b, head, a.nv, DIM, DIM);
+    meanwhile();
     if (!p.in) {
         if (first) gdn_step_zero(a, span.row, span.rows, head, DIM);
-        return;
+        return gdn_verify_work {};
     }
     const uint32_t id = gdn_sequence_id(e.seq_ids, b);
     if (e.record && head == 0 && first && threadIdx.x == 0) e.record[id] = GDN_RECORD_KEPT | span.rows;
     const float *const in = gdn_is_fresh(x, b) ? nullptr : p.in;
-    if (span.rows == 0) {
-        if (!e.record && first && threadIdx.x < GDN_STEP_BLOCK) gdn_step_carry(in, p.out, DIM * DIM);
-        return;
-    }
-    run(span, in, [&](uint32_t t) {
-        if (t + 1 == span.rows && !e.record) return p.out;
-        float *const hi = hi_of(t, id);
-        return hi ? hi + (uint64_t)head * DIM * DIM : hi;
-    });
+    if (span.rows == 0 && !e.record && first && threadIdx.x < GDN_STEP_BLOCK) gdn_step_carry(in, p.out, DIM * DIM);
+    return gdn_verify_work { span.row, span.rows, id, in, e.record ? nullptr : p.out };
+}
+/* Where the head's state goes after row t, or NULL. hi_of(t, id): where the sequence's begins. */
+template <uint32_t DIM, class HI> GDN_DEVICE float *gdn_verify_after(const gdn_verify_work &w, uint32_t head, uint32_t t, HI hi_of) {
+    if (t + 1 == w.rows && w.out) return w.out;
+    float *const hi = hi_of(t, w.id);
+    return hi ? hi + (uint64_t)head * DIM * DIM : hi;
 }
 
 template <uint32_t DIM, uint32_t ROWS, class HI>
 GDN_DEVICE void gdn_verify_head(gdn_step_smem<ROWS> &m, const gdn_step &a, const gdn_rule_ext &x, const gdn_verify_ext &e, void *h,
                                 bool is_table, uint32_t rows, HI hi_of) {
     const uint32_t head = blockIdx.x;
-    gdn_verify_sequence<DIM>(a, x, e, h, is_table, head, true, rows, hi_of, [&](const gdn_step_span &span, const float *in, auto after) {
-        gdn_step_rows<DIM, ROWS, true>(m, a, span.row, span.rows, head, in, after, gdn_step_unseen());
-    });
+    const gdn_verify_work w = gdn_verify_begin<DIM>(a, x, e, h, is_table, head, true, rows, [&] {});
+    if (w.rows == 0) return;
+    gdn_step_rows<DIM, ROWS, true>(
+        m, a, w.row, w.rows, head, w.in, [&](uint32_t t) { return gdn_verify_after<DIM>(w, head, t, hi_of); }, gdn_step_unseen());
 }
 template <uint32_t ROWS, class HI>
 GDN_DEVICE void gdn_verify(gdn_step_smem<ROWS> &m, const gdn_step &a, const gdn_rule_ext &x, const gdn_verify_ext &e, void *h,

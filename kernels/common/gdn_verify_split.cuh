@@ -7,6 +7,13 @@
 #pragma once
 #include "gdn_verify.cuh"
 
+/* Blocks of 256 threads on a multiprocessor: sm_121 has room for 1536 threads. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+#define GDN_PART_KERNEL(rows) GDN_KERNEL(GDN_PART_WIDEST *GDN_PART_THREADS, 3)
+#else
+#define GDN_PART_KERNEL(rows) GDN_KERNEL(GDN_PART_WIDEST *GDN_PART_THREADS, (rows) > 4 ? 3 : 4)
+#endif
+
 enum { GDN_PART_THREADS = 8 /* a column */, GDN_PART_WIDEST = 32, GDN_PART_WAVE = 4 /* rows */ };
 
 template <uint32_t ROWS> struct __align__(16) gdn_part_smem {
@@ -111,11 +118,11 @@ GDN_DEVICE uint32_t gdn_eight_of(uint32_t lane) {
     return (lane >> 4 & 1) | (lane >> 2 & 2) | (lane & 4);
 }
 
-/* The shares of all pairs of keys: quarter w of the dimensions by warp w. */
+/* The shares of all pairs of keys: quarter w of the dimensions by warp w, of four. */
 template <uint32_t ROWS> GDN_DEVICE void gdn_part_dots(gdn_part_smem<ROWS> &m, uint32_t rows) {
     const uint32_t i = threadIdx.x, which = gdn_eight_of(gdn_lane());
     GDN_NO_UNROLL
-    for (uint32_t t = 1; t < rows && i < GDN_STEP_DIM; t++) {
+    for (uint32_t t = 1; t < rows; t++) {
         GDN_NO_UNROLL
         for (uint32_t s = 0; s < t; s += 8) {
             float x[8];
@@ -129,7 +136,6 @@ template <uint32_t ROWS> GDN_DEVICE void gdn_part_dots(gdn_part_smem<ROWS> &m, u
 /* (1,0) (2,0) (2,1) (3,0) (3,1) (3,2) at once; rows that are not there are zero. */
 GDN_DEVICE void gdn_part_dots(gdn_part_smem<4> &m, uint32_t) {
     const uint32_t i = threadIdx.x, which = gdn_eight_of(gdn_lane()), t = which < 1 ? 1 : which < 3 ? 2 : 3;
-    if (i >= GDN_STEP_DIM) return;
     const float k0 = m.k[0][i], k1 = m.k[1][i], k2 = m.k[2][i], k3 = m.k[3][i];
     const float x[8] = { k1 * k0, k2 * k0, k2 * k1, k3 * k0, k3 * k1, k3 * k2, 0, 0 };
     const float sum = gdn_eight_sums(x);
@@ -152,20 +158,22 @@ template <uint32_t ROWS> GDN_DEVICE void gdn_part_mix(gdn_part_smem<ROWS> &m, ui
         m.lead[t] = lead;
     }
 }
-/* vn of column i, all rows: a row's c takes each earlier vn as soon as that is there, still in the order of the rows. */
+/* vn of column i, all rows: a row's c takes each earlier vn as soon as that is there, still in the order of the rows. Rows that are not
+ * there take whatever there is, and are not used. */
 template <uint32_t ROWS> GDN_DEVICE void gdn_part_values(gdn_part_smem<ROWS> &m, uint32_t rows, uint32_t i) {
-    float c[ROWS];
+    float c[ROWS]; /* then vn; stored at the end, so that the loads need not wait */
     GDN_UNROLL
-    for (uint32_t t = 0; t < ROWS; t++) c[t] = t < rows ? t ? m.lead[t] * m.hk[t][i] : m.hk[t][i] : 0;
+    for (uint32_t t = 0; t < ROWS; t++) c[t] = t ? m.lead[t] * m.hk[t][i] : m.hk[t][i];
     GDN_UNROLL
     for (uint32_t s = 0; s < ROWS; s++) {
-        if (s >= rows) break;
-        const float vn = (m.vn[s][i] - m.g[s] * c[s]) * m.b[s];
-        m.vn[s][i] = vn;
+        if (ROWS > 4 && s >= rows) break;
+        c[s] = (m.vn[s][i] - m.g[s] * c[s]) * m.b[s];
         GDN_UNROLL
-        for (uint32_t t = s + 1; t < ROWS; t++)
-            if (t < rows) c[t] += m.mix[t][s] * vn;
+        for (uint32_t t = s + 1; t < ROWS; t++) c[t] += m.mix[t][s] * c[s];
     }
+    GDN_UNROLL
+    for (uint32_t t = 0; t < ROWS; t++)
+        if (t < rows) m.vn[t][i] = c[t];
 }
 
 /* Raw values of the rows. A warp has every second row (every fourth of 256 threads) of q or of k, a lane four neighbours. */
@@ -181,8 +189,11 @@ template <uint32_t COLUMNS, uint32_t ROWS> struct gdn_part_rows {
     float gate, beta;
     static GDN_METHOD uint32_t first() { return threadIdx.x / 64; }
     static GDN_METHOD bool is_key() { return threadIdx.x / 32 % 2; }
+    static GDN_METHOD uint2 narrow(const gdn_bf16 *x) {
+        return uint2 { x[0].bits | (uint32_t)x[1].bits << 16, x[2].bits | (uint32_t)x[3].bits << 16 };
+    }
 
-    GDN_METHOD void fetch(const gdn_step &a, uint64_t row, uint32_t rows, uint32_t head, uint32_t slice) {
+    GDN_METHOD void fetch(const gdn_step &a, uint64_t row, uint32_t rows, uint32_t head, uint32_t key_head, uint32_t slice) {
         const uint32_t i = threadIdx.x;
         GDN_UNROLL
         for (uint32_t n = 0; n < VALUES; n++) {
@@ -195,19 +206,20 @@ template <uint32_t COLUMNS, uint32_t ROWS> struct gdn_part_rows {
             gate = a.gate[gb], beta = a.beta[gb];
         }
         const gdn_bf16 *const from = is_key() ? a.k : a.q;
-        const gdn_bf16 *const p = from + (row + first()) * a.qk_stride + gdn_key_head(head, a.nk, a.nv) * GDN_STEP_DIM + 4 * gdn_lane();
+        const gdn_bf16 *const p = from + (row + first()) * a.qk_stride + key_head * GDN_STEP_DIM + 4 * gdn_lane();
         const uint64_t step = (uint64_t)STRIDE * a.qk_stride;
         const bool wide = ((uint64_t)p % 8 | a.qk_stride % 4) == 0;
         GDN_UNROLL
-        for (uint32_t n = 0; n < EACH; n++) {
-            qk[n] = uint2 { 0, 0 };
-            if (first() + n * STRIDE >= rows) continue;
-            const gdn_bf16 *const x = p + n * step;
-            if (wide)
-                qk[n] = gdn_ld8_ro(x);
-            else
-                qk[n] = uint2 { x[0].bits | (uint32_t)x[1].bits << 16, x[2].bits | (uint32_t)x[3].bits << 16 };
+        for (uint32_t n = 0; n < EACH; n++) qk[n] = uint2 { 0, 0 };
+        if (wide) {
+            GDN_UNROLL
+            for (uint32_t n = 0; n < EACH; n++)
+                if (first() + n * STRIDE < rows) qk[n] = gdn_ld8_ro(p + n * step);
+            return;
         }
+        GDN_UNROLL
+        for (uint32_t n = 0; n < EACH; n++)
+            if (first() + n * STRIDE < rows) qk[n] = narrow(p + n * step);
     }
     GDN_METHOD void put(gdn_part_smem<ROWS> &m) const {
         const uint32_t i = threadIdx.x;
@@ -247,14 +259,14 @@ template <uint32_t COLUMNS, uint32_t ROWS> struct gdn_part_rows {
 
 /* Columns slice*COLUMNS and up of rows [row, row + rows), 1 <= rows <= ROWS. in NULL: zeros. after: as gdn_step_rows_in. */
 template <uint32_t COLUMNS, uint32_t ROWS, class AFTER>
-GDN_DEVICE void gdn_part_verify(gdn_part_smem<ROWS> &m, const gdn_step &a, uint64_t row, uint32_t rows, uint32_t head, uint32_t slice,
-                                const float *in, AFTER after) {
+GDN_DEVICE void gdn_part_verify(gdn_part_smem<ROWS> &m, const gdn_step &a, uint64_t row, uint32_t rows, uint32_t head, uint32_t key_head,
+                                uint32_t slice, const float *in, AFTER after) {
     typedef gdn_part_state<COLUMNS> part;
     typedef gdn_part_rows<COLUMNS, ROWS> raw_rows;
     const uint32_t i = threadIdx.x, own = i / COLUMNS, column = i % COLUMNS; /* the row of a wave, and the column, that it adds up */
     part state;
     raw_rows raw;
-    raw.fetch(a, row, rows, head, slice);
+    raw.fetch(a, row, rows, head, key_head, slice);
     state.load(in, slice);
     if (i < rows) m.after[i] = after(i);
     raw.put(m);
@@ -262,7 +274,7 @@ GDN_DEVICE void gdn_part_verify(gdn_part_smem<ROWS> &m, const gdn_step &a, uint6
 #ifdef GDN_QK_L2NORM
     raw_rows::normalise(m, rows);
 #endif
-    gdn_part_dots(m, rows);
+    if (COLUMNS == 16 || i < GDN_STEP_DIM) gdn_part_dots(m, rows);
     GDN_NO_UNROLL
     for (uint32_t from = 0; from < rows; from += GDN_PART_WAVE) {
         const uint32_t end = min(rows - from, (uint32_t)GDN_PART_WAVE);
@@ -282,8 +294,8 @@ GDN_DEVICE void gdn_part_verify(gdn_part_smem<ROWS> &m, const gdn_step &a, uint6
         if (from > 0) gdn_sync_block();
         GDN_NO_UNROLL
         for (uint32_t t = 0; t < end; t++) {
-            state.step(m.g[from + t], gdn_ld16f(m.k[from + t] + part::four()), gdn_ld16f(m.vn[from + t] + part::columns()));
             float *const to = m.after[from + t];
+            state.step(m.g[from + t], gdn_ld16f(m.k[from + t] + part::four()), gdn_ld16f(m.vn[from + t] + part::columns()));
             if (to) state.store(to, slice);
             part::keep(m.sums[t], state.dot(gdn_ld16f(m.q[from + t] + part::four())));
         }
@@ -300,10 +312,12 @@ GDN_DEVICE void gdn_verify_parts(gdn_part_smem<ROWS> &m, const gdn_step &a, cons
                                  bool is_table, uint32_t rows, HI hi_of) {
     enum : uint32_t { PARTS = GDN_STEP_DIM / COLUMNS };
     const uint32_t head = blockIdx.x / PARTS, slice = blockIdx.x % PARTS;
-    gdn_verify_sequence<GDN_STEP_DIM>(a, x, e, h, is_table, head, slice == 0, rows, hi_of,
-                                      [&](const gdn_step_span &span, const float *in, auto after) {
-                                          gdn_part_verify<COLUMNS, ROWS>(m, a, span.row, span.rows, head, slice, in, after);
-                                      });
+    uint32_t key_head = 0;
+    const gdn_verify_work w = gdn_verify_begin<GDN_STEP_DIM>(a, x, e, h, is_table, head, slice == 0, rows,
+                                                             [&] { key_head = gdn_anew(gdn_key_head(head, a.nk, a.nv)); });
+    if (w.rows)
+        gdn_part_verify<COLUMNS, ROWS>(m, a, w.row, w.rows, head, key_head, slice, w.in,
+                                       [&](uint32_t t) { return gdn_verify_after<GDN_STEP_DIM>(w, head, t, hi_of); });
 }
 template <uint32_t ROWS, class HI>
 GDN_DEVICE void gdn_verify_split(const gdn_step &a, const gdn_rule_ext &x, const gdn_verify_ext &e, void *h, bool is_table, uint32_t rows,

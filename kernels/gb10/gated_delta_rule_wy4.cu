@@ -44,7 +44,7 @@ gated_delta_rule_wy4_ext(void *h, const gdn_bf16 *q, const gdn_bf16 *k, const gd
                   });
 }
 
-GDN_KERNEL(GDN_PART_WIDEST *GDN_PART_THREADS, 4)
+GDN_PART_KERNEL(4)
 gated_delta_rule_wy4_split(void *h, const gdn_bf16 *q, const gdn_bf16 *k, const gdn_bf16 *v, const float *gate, const float *beta,
                            gdn_bf16 *out, const void *hi_tables, uint32_t slab_entries, uint32_t rows, uint32_t batch, uint32_t nk,
                            uint32_t nv, uint32_t kd, uint32_t vd, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride,
@@ -56,7 +56,7 @@ gated_delta_rule_wy4_split(void *h, const gdn_bf16 *q, const gdn_bf16 *k, const 
                         [&](uint32_t t, uint32_t id) { return gdn_hi_of(hi, t, id, (uint64_t)nv * kd * vd); });
 }
 
-GDN_KERNEL(GDN_PART_WIDEST *GDN_PART_THREADS, 4)
+GDN_PART_KERNEL(4)
 gated_delta_rule_wy4_split_ext(void *h, const gdn_bf16 *q, const gdn_bf16 *k, const gdn_bf16 *v, const float *gate, const float *beta,
                                gdn_bf16 *out, const void *hi_tables, uint32_t slab_entries, uint32_t rows, uint32_t batch, uint32_t nk,
                                uint32_t nv, uint32_t kd, uint32_t vd, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride,

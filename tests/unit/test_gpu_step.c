@@ -95,20 +95,56 @@ static void verify_by_sequence(void **state) {
         gdn_rule_shape s = rule(GDN_OP_VERIFY, WORDS, GDN_STATE_POOL);
         s.offsets = GDN_OFFSETS_I32;
         const uint32_t null = 1u << GDN_VERIFY_P_STATE_OUT | 1u << GDN_VERIFY_P_OUT_SLOTS;
-        /* whatever the number of rows: the entry that keeps the last state as well */
-        run(&b, &s.base, GDN_VERIFY_N_PTR, null, u32, 2, 31, "gated_delta_rule_wyn_ext", 48, 5, 128);
+        /* whatever the number of rows: the entries that keep the last state as well; five sequences' heads in four parts each */
+        run(&b, &s.base, GDN_VERIFY_N_PTR, null, u32, 2, 31, "gated_delta_rule_wy4_split_ext", 192, 5, 256);
         params_are(&b, (const uint64_t[]) { AT(1), AT(2),  AT(3),  AT(4), AT(5), AT(6), AT(7), AT(8),  40,    4, 5,
                                             16,    48,     128,    128,   2048,  6144,  96,    0,      0,     0, AT(13),
                                             0,     AT(11), AT(11), STATE, AT(1), AT(9), 16,    AT(15), AT(16) },
                    "8888888844444444444888488888488");
         s.state_addr = GDN_STATE_TABLE;
-        run(&b, &s.base, GDN_VERIFY_N_PTR, null | 1u << GDN_VERIFY_P_IN_SLOTS, u32, 2, 31, "gated_delta_rule_wyn_ext", 48, 5, 128);
+        run(&b, &s.base, GDN_VERIFY_N_PTR, null | 1u << GDN_VERIFY_P_IN_SLOTS, u32, 2, 31, "gated_delta_rule_wy4_split_ext", 192, 5, 256);
         params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), AT(5), AT(6), AT(7), AT(8),  40,    4,     5,
                                             16,    48,    128,   128,   2048,  6144,  96,    1,      AT(1), AT(1), AT(13),
                                             0,     0,     0,     0,     AT(1), AT(9), 16,    AT(15), AT(16) },
                    "8888888844444444444888488888488");
         down(&b);
     }
+}
+
+/* Few heads go in parts; heads of 64 and bf16 states do not. */
+static void verify_in_parts(void **state) {
+    (void)state;
+    bench b;
+    up(&b, "hopper");
+    gdn_rule_shape s = rule(GDN_OP_VERIFY, 0, GDN_STATE_TABLE);
+    s.max_batch = s.slab_entries = 512;
+    const uint32_t table = 1u << GDN_VERIFY_P_STATE_OUT | 1u << GDN_VERIFY_P_OUT_SLOTS | 1u << GDN_VERIFY_P_IN_SLOTS |
+                           1u << GDN_VERIFY_P_CU_ROWS | 1u << GDN_VERIFY_P_FRESH | 1u << GDN_VERIFY_P_SEQ_IDS | 1u << GDN_VERIFY_P_RECORD |
+                           1u << GDN_VERIFY_P_WORKSPACE;
+    static const struct {
+        uint32_t rows, batch;
+        const char *entry;
+        uint32_t grid, block;
+    } cases[] = { { 4, 2, "gated_delta_rule_wy4_split_ext", 384, 128 },   { 4, 3, "gated_delta_rule_wy4_split_ext", 192, 256 },
+                  { 4, 512, "gated_delta_rule_wy4_split_ext", 192, 256 }, { 2, 1, "gated_delta_rule_wy4_split_ext", 384, 128 },
+                  { 3, 6, "gated_delta_rule_wy4_split_ext", 192, 256 },   { 1, 5, "gated_delta_rule_wy4_split_ext", 192, 256 },
+                  { 1, 6, "gated_delta_rule_wyn_ext", 48, 128 },          { 5, 1, "gated_delta_rule_wyn_split_ext", 384, 128 },
+                  { 5, 2, "gated_delta_rule_wyn_split_ext", 192, 256 },   { 16, 4, "gated_delta_rule_wyn_split_ext", 192, 256 },
+                  { 16, 5, "gated_delta_rule_wyn_ext", 48, 128 } };
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint32_t u32[] = { cases[i].rows, cases[i].batch };
+        run(&b, &s.base, GDN_VERIFY_N_PTR, table, u32, 2, 31, cases[i].entry, cases[i].grid, cases[i].batch, cases[i].block);
+    }
+    s.k_dim = s.v_dim = 64;
+    const uint32_t one[] = { 4, 1 };
+    run(&b, &s.base, GDN_VERIFY_N_PTR, table, one, 2, 31, "gated_delta_rule_wy4_ext", 48, 1, 128);
+    s = rule(GDN_OP_VERIFY, 0, GDN_STATE_CONTIGUOUS);
+    s.max_batch = 1;
+    run(&b, &s.base, GDN_VERIFY_N_PTR, table, one, 2, 19, "gated_delta_rule_wy4_split", 384, 1, 128);
+    params_are(&b,
+               (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), AT(5), AT(6), AT(7), AT(8), 40, 4, 1, 16, 48, 128, 128, 2048, 6144, 96, 0 },
+               "8888888844444444444");
+    down(&b);
 }
 
 static void write_on_accept_by_sequence(void **state) {
@@ -180,9 +216,8 @@ static void bf16_states(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(verify_by_sequence), cmocka_unit_test(write_on_accept_by_sequence),
-        cmocka_unit_test(fold_by_sequence),   cmocka_unit_test(clear_by_sequence),
-        cmocka_unit_test(bf16_states),
+        cmocka_unit_test(verify_by_sequence), cmocka_unit_test(verify_in_parts),   cmocka_unit_test(write_on_accept_by_sequence),
+        cmocka_unit_test(fold_by_sequence),   cmocka_unit_test(clear_by_sequence), cmocka_unit_test(bf16_states),
     };
     return cmocka_run_group_tests_name("gpu_step", tests, NULL, NULL) != 0;
 }

@@ -21,9 +21,18 @@ static uint32_t decode_parts(const gpu_facts *f, const gdn_rule_shape *s, uint32
     if (s->k_dim != 128 || !present(f, GPU_E_DECODE_SPLIT) || heads > 48 * sm) return 1;
     return heads <= sm ? 8 : 4;
 }
-/* By sequence: the one that keeps the state after the last row as well. */
-static uint32_t verify_entry(const gdn_rule_shape *s, uint32_t rows) {
+/* The same of verify: eight of 128 threads, four of 256. With up to four rows in a launch always in parts; with more, few heads only:
+ * each part makes the mixing factors for itself. Measured on an H200, 16/48 heads, 1 to 16 rows, batch 1 to 128. */
+static uint32_t verify_parts(const gpu_facts *f, const gdn_rule_shape *s, uint32_t rows, uint32_t batch) {
+    const uint64_t heads = (uint64_t)s->nv * batch, sm = f->sm_count ? f->sm_count : 132;
+    if (gdn__bf16_state(s) || s->k_dim != 128 || !present(f, rows <= 4 ? GPU_E_WY4_SPLIT : GPU_E_WYN_SPLIT)) return 1;
+    if (rows > 4) return 2 * heads <= sm ? 8 : 2 * heads <= 3 * sm ? 4 : 1;
+    return heads <= sm ? 8 : rows > 1 || heads <= 2 * sm ? 4 : 1;
+}
+/* By sequence: one that keeps the state after the last row as well. */
+static uint32_t verify_entry(const gdn_rule_shape *s, uint32_t rows, uint32_t parts) {
     if (gdn__bf16_state(s)) return GPU_E_WYN16;
+    if (parts > 1) return rows <= 4 ? GPU_E_WY4_SPLIT : GPU_E_WYN_SPLIT;
     if (gdn__by_sequence(&s->base)) return GPU_E_WYN;
     return rows == 2 ? GPU_E_WY2 : rows == 3 ? GPU_E_WY3 : rows == 4 ? GPU_E_WY4 : GPU_E_WYN;
 }
@@ -67,21 +76,26 @@ void gpu_decide_step(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t
         }
         const uint32_t fold = gdn__by_sequence(&s->base) ? (uint32_t)GPU_E_FOLD_SEQ : (uint32_t)GPU_E_FOLD;
         const bool bf16 = gdn__bf16_state(s);
-        const uint32_t parts = op != GDN_OP_DECODE ? 1 : bf16 ? 2 : decode_parts(f, s, batch);
+        const uint32_t parts = op == GDN_OP_VERIFY   ? verify_parts(f, s, rows, batch)
+                               : op != GDN_OP_DECODE ? 1
+                               : bf16                ? 2
+                                                     : decode_parts(f, s, batch);
         const uint32_t decode = bf16 ? (uint32_t)GPU_E_DECODE16 : parts > 1 ? (uint32_t)GPU_E_DECODE_SPLIT : (uint32_t)GPU_E_DECODE;
-        const uint32_t entry = op == GDN_OP_DECODE ? decode : op == GDN_OP_VERIFY ? verify_entry(s, rows) : fold;
-        gpu_take(d, entry, parts * s->nv, batch, decode == GPU_E_DECODE_SPLIT ? 2048 / parts : STEP_BLOCK, 0);
+        const uint32_t entry = op == GDN_OP_DECODE ? decode : op == GDN_OP_VERIFY ? verify_entry(s, rows, parts) : fold;
+        const uint32_t block = entry == GPU_E_DECODE_SPLIT ? 2048 / parts : op == GDN_OP_VERIFY && parts > 1 ? 1024 / parts : STEP_BLOCK;
+        gpu_take(d, entry, parts * s->nv, batch, block, 0);
     }
     if (d->status == GDN_OK && (batch > GRID_Y || s->nv > (1u << 28))) gpu_refuse(d, "more than 65535 sequences in a launch");
 }
 
 gdn_status gpu_bind_step(gdn_plan *p, gdn_text *err) {
-    static const uint32_t decode[] = { GPU_E_DECODE, GPU_E_DECODE_SPLIT }, verify[] = { GPU_E_WY2, GPU_E_WY3, GPU_E_WY4, GPU_E_WYN };
+    static const uint32_t decode[] = { GPU_E_DECODE, GPU_E_DECODE_SPLIT };
+    static const uint32_t verify[] = { GPU_E_WY2, GPU_E_WY3, GPU_E_WY4, GPU_E_WYN, GPU_E_WY4_SPLIT, GPU_E_WYN_SPLIT };
     static const uint32_t woa[] = { GPU_E_WOA }, fold[] = { GPU_E_FOLD };
     const gdn_rule_shape *s = &p->shape.rule;
     const uint32_t op = s->base.op;
     const uint32_t *const list = op == GDN_OP_DECODE ? decode : op == GDN_OP_VERIFY ? verify : op == GDN_OP_FOLD ? fold : woa;
-    const uint32_t n = op == GDN_OP_DECODE ? 2 : op == GDN_OP_VERIFY ? 4 : 1;
+    const uint32_t n = op == GDN_OP_DECODE ? 2 : op == GDN_OP_VERIFY ? 6 : 1;
     if (s->base.flags & GDN_BF16_STATE) {
         const uint32_t entry = op == GDN_OP_DECODE ? (uint32_t)GPU_E_DECODE16 : (uint32_t)GPU_E_WYN16;
         return gpu_has(p->present, entry) ? gpu_bind_rule(p, entry, gpu_step_form(s), 0, err) : GDN_OK;
@@ -217,7 +231,7 @@ static void verify_args(const step_call *k, uint32_t entry, gpu_args *a) {
     const uint64_t ptrs[] = { at(k, k->o->state), k->io.query,       k->io.key,          at(k, k->o->value),
                               at(k, k->o->gate),  at(k, k->o->beta), at(k, k->o->output) };
     gpu_arg_list(a, ptrs, 7, NULL, 0);
-    if (entry == GPU_E_WYN || entry == GPU_E_WYN16) {
+    if (entry == GPU_E_WYN || entry == GPU_E_WYN16 || entry == GPU_E_WY4_SPLIT || entry == GPU_E_WYN_SPLIT) {
         const uint32_t rows[] = { s->slab_entries, k->rows };
         gpu_arg_list(a, &hi, 1, rows, 2);
     } else {

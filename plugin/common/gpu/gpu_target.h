@@ -79,6 +79,8 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
     X(WY3, WY3, VERIFY, "gated_delta_rule_wy3")                                     \
     X(WY4, WY4, VERIFY, "gated_delta_rule_wy4")                                     \
     X(WYN, WYN, VERIFY, "gated_delta_rule_wyn")                                     \
+    X(WY4_SPLIT, WY4, VERIFY, "gated_delta_rule_wy4_split")                         \
+    X(WYN_SPLIT, WYN, VERIFY, "gated_delta_rule_wyn_split")                         \
     X(WOA, WY4_WOA, VERIFY_WOA, "gated_delta_rule_wy4_woa")                         \
     X(FOLD, WY4_WOA, FOLD, "gated_delta_rule_wy4_fold")                             \
     X(FLAG_CLEAR, WY4_WOA, FLAG_CLEAR, "gated_delta_rule_wy4_flag_clear")           \
