@@ -75,8 +75,10 @@ typedef struct gdn_rule_shape {
 /* ---- prefill: whole sequences, T tokens each ------------------------------------------------------------------------
  * Checkpoint j (0-based) of sequence b is the state after (j+1)*ckpt_every tokens, in the plan's state layout, at
  * ckpt + (n_b + j)*nv*k_dim*v_dim with n_b = the sum over earlier sequences of floor(len/ckpt_every). Padding sequences
- * keep their place and are not written. A prefill cut at a multiple of 64 tokens and carried on from the state gives
- * the same bytes as one call, and a sequence's bytes do not depend on what else is in the batch. */
+ * keep their place and are not written. A prefill cut at a multiple of gdn_route.split_tokens and carried on from the
+ * state by the same plan gives the same bytes as one call; that is 64, but where a plan for long sequences of few heads
+ * lets segments of them pass side by side (hopper's fast prefill, without checkpoints) it is a segment. A sequence's
+ * bytes do not depend on what else is in the batch. */
 #define GDN_PREFILL_PTRS(X)                                                               \
     X(GDN_PREFILL_P_QUERY, "query", GDN_REQ)                                              \
     X(GDN_PREFILL_P_KEY, "key", GDN_REQ)                                                  \
