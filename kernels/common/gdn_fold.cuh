@@ -1,4 +1,4 @@
-/* gdn_fold.cuh - what a write-on-accept verify leaves for its fold, and the fold of one (sequence, value head): a block of 128 threads.
+/* gdn_fold.cuh - what a write-on-accept verify leaves for its fold, and the fold of one (sequence, value head): blocks of 128 threads.
  *
  * Stash of a sequence, f32: vn[4][nv][128] | g[4][nv], clamped | sk[4][nk][128], k as used. A fold repeats the updates of the accepted
  * rows, S = g_t S + sk_t vn_t for t < na, with the operations and so the bytes of gdn_step_state.cuh. */
@@ -20,11 +20,16 @@ GDN_DEVICE bool gdn_first_of_key_head(uint32_t head, uint32_t nk, uint32_t nv) {
 }
 
 #ifndef GDN_FOLD_DEPTH
-#define GDN_FOLD_DEPTH 16 /* lines in flight of a warp */
+#define GDN_FOLD_DEPTH 8 /* lines in flight of a warp */
 #endif
 
-/* A line of the state is 128 consecutive f32: a k of [K][V], or a v of [V][K]. Warp w takes lines 32w ... 32w+31. The lane's four
- * elements of a line are neighbours (WIDE), or 32 apart where some address is no multiple of 16 bytes. */
+/* One of the blocks of a head: 1, 2 or 4 share it. */
+struct gdn_fold_part {
+    uint32_t head, part, parts;
+};
+
+/* A line of the state is 128 consecutive f32: a k of [K][V], or a v of [V][K]. The warps of a head's blocks take equal shares. The lane's
+ * four elements of a line are neighbours (WIDE), or 32 apart where some address is no multiple of 16 bytes. */
 template <bool WIDE> struct gdn_line {
     static GDN_METHOD float4 load(const float *p) {
         if (WIDE) return gdn_ld16f_global(p);
@@ -45,9 +50,11 @@ template <bool WIDE> struct gdn_line {
 
 /* in NULL: from zeros. 1 <= na <= 4. */
 template <bool WIDE>
-GDN_DEVICE void gdn_fold_lines(const float *in, float *out, const gdn_stash &s, uint32_t head, uint32_t nk, uint32_t nv, uint32_t na) {
+GDN_DEVICE void gdn_fold_lines(const float *in, float *out, const gdn_stash &s, const gdn_fold_part &by, uint32_t nk, uint32_t nv,
+                               uint32_t na) {
     typedef gdn_line<WIDE> line;
-    const uint32_t first = threadIdx.x / 32 * 32, at = line::place(), kh = gdn_key_head(head, nk, nv);
+    const uint32_t lines = 32 / by.parts, first = (4 * by.part + threadIdx.x / 32) * lines, head = by.head;
+    const uint32_t at = line::place(), kh = gdn_key_head(head, nk, nv);
     float g[GDN_STASH_ROWS] = {}, a[GDN_STASH_ROWS] = {}; /* a: what goes with line first + lane; b: with the lane's four of a line */
     float4 x[GDN_FOLD_DEPTH], b[GDN_STASH_ROWS] = {};
     GDN_UNROLL
@@ -55,16 +62,16 @@ GDN_DEVICE void gdn_fold_lines(const float *in, float *out, const gdn_stash &s, 
         if (t < na) {
             const float *const vn = s.vn + (t * nv + head) * GDN_STASH_DIM, *const sk = s.sk + (t * nk + kh) * GDN_STASH_DIM;
 #ifdef GDN_STATE_VK
-            a[t] = vn[first + gdn_lane()];
+            a[t] = vn[first + gdn_lane() % lines];
             b[t] = line::load_row(sk + at);
 #else
-            a[t] = sk[first + gdn_lane()];
+            a[t] = sk[first + gdn_lane() % lines];
             b[t] = line::load_row(vn + at);
 #endif
             g[t] = s.g[t * nv + head];
         }
     GDN_NO_UNROLL
-    for (uint32_t from = 0; from < 32; from += GDN_FOLD_DEPTH) {
+    for (uint32_t from = 0; from < lines; from += GDN_FOLD_DEPTH) {
         const float *const p = gdn_opaque(in + (first + from) * GDN_STASH_DIM + at);
         float *const to = gdn_opaque(out + (first + from) * GDN_STASH_DIM + at);
         GDN_UNROLL
@@ -83,11 +90,12 @@ GDN_DEVICE void gdn_fold_lines(const float *in, float *out, const gdn_stash &s, 
         for (uint32_t i = 0; i < GDN_FOLD_DEPTH; i++) line::store(to + i * GDN_STASH_DIM, x[i]);
     }
 }
-GDN_DEVICE void gdn_fold_stash(const float *in, float *out, const gdn_stash &s, uint32_t head, uint32_t nk, uint32_t nv, uint32_t na) {
+GDN_DEVICE void gdn_fold_stash(const float *in, float *out, const gdn_stash &s, const gdn_fold_part &by, uint32_t nk, uint32_t nv,
+                               uint32_t na) {
     if ((((uint64_t)in | (uint64_t)out | (uint64_t)s.vn | (uint64_t)s.sk) & 15) == 0)
-        gdn_fold_lines<true>(in, out, s, head, nk, nv, na);
+        gdn_fold_lines<true>(in, out, s, by, nk, nv, na);
     else
-        gdn_fold_lines<false>(in, out, s, head, nk, nv, na);
+        gdn_fold_lines<false>(in, out, s, by, nk, nv, na);
 }
 
 /* `elements` f32, a multiple of 4096, by 128 threads. */

@@ -15,10 +15,10 @@
  * gated_delta_rule_wy4_flag_clear        engaged_flag
  * gated_delta_rule_wy4_flag_clear_seq    record, seq_ids, count
  *
- * Grids: (nv, batch) of 128 threads, batch at most 65535; flag_clear 1 and flag_clear_seq any of 32. Dynamic shared
- * memory: k_dim*v_dim*4 in the three woa entries, which use it on Hopper; any in the others, none is used. h_table: u64 addresses, one a
- * sequence, not looked at where in_tab and out_tab (woa: the same table twice) are given; a NULL is padding. fresh: u8 a sequence or NULL;
- * scale 0: rsqrt(k_dim).
+ * Grids: (nv, batch) of 128 threads, batch at most 65535; fold takes (parts nv, batch), parts 1 or, k_dim 128, 2 or 4; flag_clear 1 and
+ * flag_clear_seq any of 32. Dynamic shared memory: k_dim*v_dim*4 in the three woa entries, which use it on Hopper; any in the others, none
+ * is used. h_table: u64 addresses, one a sequence, not looked at where in_tab and out_tab (woa: the same table twice) are given; a NULL is
+ * padding. fresh: u8 a sequence or NULL; scale 0: rsqrt(k_dim).
  *
  * woa reads each state once, stashes sequence b at stash + b*stash_seq_floats and sets *engaged_flag = 1. fold: na = na_tab[b], 0: nothing.
  * Engaged (*engaged_flag == 1): the first min(na, 4) stashed rows onto the state, or onto zeros where fresh. Else na < k_rows (with
@@ -34,23 +34,24 @@
  * rows [cu_rows[b], cu_rows[b+1]), 0 to 4. Accepted rows beyond those that ran count as all of them. flag_clear_seq skips negative ids. */
 #include "gdn_device.cuh"
 #include "gdn_fold.cuh"
-#include "gdn_step_shared.cuh"
+#include "gdn_step_stay.cuh"
 #include "gdn_verify.cuh"
 
-/* Hopper has the shared memory to keep three blocks' states there; elsewhere, and [V][K], they stay in registers. The emulator runs
- * Hopper's. */
-#ifndef GDN_WOA_SHARED
+/* Hopper keeps blocks that go from head to head, the next state on its way through shared memory; elsewhere, and [V][K], a block has one
+ * head, its state in registers. The emulator runs Hopper's. */
+#ifndef GDN_WOA_STAY
 #if !defined(GDN_STATE_VK) && (defined(GDN_EMU) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000))
-#define GDN_WOA_SHARED 1
+#define GDN_WOA_STAY 1
 #else
-#define GDN_WOA_SHARED 0
+#define GDN_WOA_STAY 0
 #endif
 #endif
-#if GDN_WOA_SHARED
-typedef gdn_shared_smem woa_smem;
+#if GDN_WOA_STAY
+typedef gdn_stay_smem woa_smem;
+#define WOA_BLOCKS 2
 #else
 typedef gdn_step_smem<GDN_STASH_ROWS> woa_smem;
-#endif
+#define WOA_BLOCKS 3
 
 /* What the rows leave for the fold. Addresses are made here, and not before: registers are short. */
 struct to_stash {
@@ -66,83 +67,87 @@ struct to_stash {
         GDN_NO_UNROLL
         for (uint32_t t = 0; t < rows; t++) s.sk[(t * nk + gdn_key_head(head, nk, nv)) * GDN_STASH_DIM + i] = m.k[t][i];
     }
-    GDN_METHOD void value(uint32_t t, uint32_t column, float vn) const { place().vn[(t * nv + head) * GDN_STASH_DIM + column] = vn; }
-    GDN_METHOD void value(const woa_smem &m, uint32_t t, uint32_t column) const { value(t, column, m.vn[t][column]); }
+    GDN_METHOD void value(const woa_smem &m, uint32_t t, uint32_t column) const {
+        place().vn[(t * nv + head) * GDN_STASH_DIM + column] = m.vn[t][column];
+    }
 };
 
-/* record: NULL, or the words by sequence; stash_row is then the sequence's number. */
-GDN_DEVICE void woa(woa_smem &m, const gdn_step &a, const gdn_rule_ext &x, void *h_table, const gdn_step_span &span, float *stash,
-                    uint64_t pitch, uint32_t stash_row, uint32_t *record) {
-    const uint32_t head = blockIdx.x, b = blockIdx.y;
+#endif
+
+GDN_DEVICE void woa(woa_smem &m, const gdn_step &a, const gdn_rule_ext &x, void *h_table, float *stash, uint64_t pitch, uint32_t batch,
+                    uint32_t *record, const int32_t *cu_rows, const int32_t *seq_ids) {
+#if GDN_WOA_STAY
+    GDN_DYN_SMEM_ALIGNED(float, state, 128);
+    gdn_stay_run(m, state, gdn_stay { a, x, h_table, stash, pitch, batch, record, cu_rows, seq_ids });
+#else
+    const uint32_t head = blockIdx.x, b = blockIdx.y, id = gdn_sequence_id(seq_ids, b);
+    const gdn_step_span span = gdn_step_rows_of(cu_rows, b, GDN_STASH_ROWS);
     const gdn_state_ptrs p = gdn_states_of(x, h_table, true, b, head, a.nv, GDN_STASH_DIM, GDN_STASH_DIM);
+    (void)batch;
     if (!p.in) {
         gdn_step_zero(a, span.row, span.rows, head, GDN_STASH_DIM);
         return;
     }
-    if (record && head == 0 && threadIdx.x == 0) record[stash_row] = GDN_RECORD_DEFERRED | span.rows;
+    if (record && head == 0 && threadIdx.x == 0) record[id] = GDN_RECORD_DEFERRED | span.rows;
     if (span.rows == 0) return;
-    const float *const in = gdn_is_fresh(x, b) ? nullptr : p.in;
-    const to_stash seen = { stash, pitch, stash_row, a.nk, a.nv, head };
-#if GDN_WOA_SHARED
-    GDN_DYN_SMEM(float, state);
-    gdn_shared_rows(m, state, a, span.row, span.rows, head, in, seen);
-#else
-    gdn_step_rows<GDN_STASH_DIM, GDN_STASH_ROWS, true>(m, a, span.row, span.rows, head, in, gdn_step_nowhere(), seen);
+    gdn_step_rows<GDN_STASH_DIM, GDN_STASH_ROWS, true>(m, a, span.row, span.rows, head, gdn_is_fresh(x, b) ? nullptr : p.in,
+                                                       gdn_step_nowhere(), to_stash { stash, pitch, id, a.nk, a.nv, head });
 #endif
 }
 
-GDN_KERNEL(GDN_STEP_BLOCK, 3)
+GDN_KERNEL(GDN_STEP_BLOCK, WOA_BLOCKS)
 gated_delta_rule_wy4_woa(void *h_table, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                          const float *beta, gdn_bf16 *output, float *stash, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim,
                          uint32_t v_dim, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t stash_seq_floats,
                          uint32_t *engaged_flag) {
-    (void)batch, (void)v_dim;
+    (void)v_dim;
     __shared__ woa_smem m;
     const gdn_step a = { query, key, value, gate, beta, output, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(k_dim, 0) };
     if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *engaged_flag = 1;
-    woa(m, a, gdn_rule_ext {}, h_table, gdn_step_rows_of(nullptr, blockIdx.y, GDN_STASH_ROWS), stash, stash_seq_floats, blockIdx.y,
-        nullptr);
+    woa(m, a, gdn_rule_ext {}, h_table, stash, stash_seq_floats, batch, nullptr, nullptr, nullptr);
 }
 
-GDN_KERNEL(GDN_STEP_BLOCK, 3)
+GDN_KERNEL(GDN_STEP_BLOCK, WOA_BLOCKS)
 gated_delta_rule_wy4_woa_ext(void *h_table, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                              const float *beta, gdn_bf16 *output, float *stash, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim,
                              uint32_t v_dim, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t stash_seq_floats,
                              uint32_t *engaged_flag, GDN_STEP_EXT_ARGS) {
-    (void)batch, (void)v_dim;
+    (void)v_dim;
     __shared__ woa_smem m;
     const gdn_step a = { query, key, value, gate, beta, output, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(k_dim, scale) };
     const gdn_rule_ext x = GDN_STEP_EXT;
     if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *engaged_flag = 1;
-    woa(m, a, x, h_table, gdn_step_rows_of(nullptr, blockIdx.y, GDN_STASH_ROWS), stash, stash_seq_floats, blockIdx.y, nullptr);
+    woa(m, a, x, h_table, stash, stash_seq_floats, batch, nullptr, nullptr, nullptr);
 }
 
-GDN_KERNEL(GDN_STEP_BLOCK, 3)
+GDN_KERNEL(GDN_STEP_BLOCK, WOA_BLOCKS)
 gated_delta_rule_wy4_woa_seq(void *h_table, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                              const float *beta, gdn_bf16 *output, float *stash, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim,
                              uint32_t v_dim, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t stash_seq_floats,
                              uint32_t *record, GDN_STEP_EXT_ARGS, const int32_t *cu_rows, const int32_t *seq_ids) {
-    (void)batch, (void)v_dim;
+    (void)v_dim;
     __shared__ woa_smem m;
     const gdn_step a = { query, key, value, gate, beta, output, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(k_dim, scale) };
     const gdn_rule_ext x = GDN_STEP_EXT;
-    const gdn_step_span span = gdn_step_rows_of(cu_rows, blockIdx.y, GDN_STASH_ROWS);
-    woa(m, a, x, h_table, span, stash, stash_seq_floats, gdn_sequence_id(seq_ids, blockIdx.y), record);
+    woa(m, a, x, h_table, stash, stash_seq_floats, batch, record, cu_rows, seq_ids);
 }
 
-/* What a fold works on: one (sequence, value head). */
+/* What a fold works on: one (sequence, value head), or a part of it. */
 struct fold_head {
     const float *in; /* fresh: NULL */
     float *out;      /* NULL: padding */
+    gdn_fold_part part;
 };
 GDN_DEVICE fold_head fold_head_of(const gdn_rule_ext &x, void *h_table, uint32_t nv, uint32_t k_dim, uint32_t v_dim) {
-    const gdn_state_ptrs p = gdn_states_of(x, h_table, true, blockIdx.y, blockIdx.x, nv, k_dim, v_dim);
-    return fold_head { gdn_is_fresh(x, blockIdx.y) ? nullptr : p.in, p.out };
+    const gdn_fold_part part = { blockIdx.x % nv, blockIdx.x / nv, gridDim.x / nv };
+    const gdn_state_ptrs p = gdn_states_of(x, h_table, true, blockIdx.y, part.head, nv, k_dim, v_dim);
+    return fold_head { gdn_is_fresh(x, blockIdx.y) ? nullptr : p.in, p.out, part };
 }
-GDN_DEVICE void fold_hi(const gdn_hi &hi, uint32_t na, uint32_t id, float *out, uint32_t nv, uint32_t k_dim, uint32_t v_dim) {
+GDN_DEVICE void fold_hi(const gdn_hi &hi, uint32_t na, uint32_t id, const fold_head &f, uint32_t nv, uint32_t k_dim, uint32_t v_dim) {
     const uint64_t one = (uint64_t)k_dim * v_dim;
+    const uint32_t share = (uint32_t)one / f.part.parts, at = f.part.part * share;
     const float *const from = gdn_hi_of(hi, na - 1, id, nv * one);
-    if (from) gdn_fold_copy(from + blockIdx.x * one, out, (uint32_t)one);
+    if (from) gdn_fold_copy(from + f.part.head * one + at, f.out + at, share);
 }
 /* The single-word form. */
 GDN_DEVICE void fold(const gdn_rule_ext &x, void *h_table, float *stash, uint32_t na, const gdn_hi &hi, bool engaged, uint32_t k_rows,
@@ -151,12 +156,12 @@ GDN_DEVICE void fold(const gdn_rule_ext &x, void *h_table, float *stash, uint32_
     const fold_head f = fold_head_of(x, h_table, nv, k_dim, v_dim); /* its load and na's wait together */
     if (na == 0 || !f.out) return;
     if (engaged)
-        gdn_fold_stash(f.in, f.out, gdn_stash_of(stash, b, pitch, nv), blockIdx.x, nk, nv, min(na, (uint32_t)GDN_STASH_ROWS));
+        gdn_fold_stash(f.in, f.out, gdn_stash_of(stash, b, pitch, nv), f.part, nk, nv, min(na, (uint32_t)GDN_STASH_ROWS));
     else if (na < k_rows)
-        fold_hi(hi, na, b, f.out, nv, k_dim, v_dim);
+        fold_hi(hi, na, b, f, nv, k_dim, v_dim);
 }
 
-GDN_KERNEL(GDN_STEP_BLOCK, 4)
+GDN_KERNEL(GDN_STEP_BLOCK, 6)
 gated_delta_rule_wy4_fold(void *h_table, float *stash, const uint32_t *na_tab, const void *hi_tables, uint32_t slab_entries,
                           const uint32_t *engaged_flag, uint32_t k_rows, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim,
                           uint32_t v_dim, uint32_t stash_seq_floats) {
@@ -165,7 +170,7 @@ gated_delta_rule_wy4_fold(void *h_table, float *stash, const uint32_t *na_tab, c
          nv, k_dim, v_dim, stash_seq_floats);
 }
 
-GDN_KERNEL(GDN_STEP_BLOCK, 4)
+GDN_KERNEL(GDN_STEP_BLOCK, 6)
 gated_delta_rule_wy4_fold_ext(void *h_table, float *stash, const uint32_t *na_tab, const void *hi_tables, uint32_t slab_entries,
                               const uint32_t *engaged_flag, uint32_t k_rows, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim,
                               uint32_t v_dim, uint32_t stash_seq_floats, GDN_STEP_EXT_ARGS, const int32_t *cu_rows, uint32_t hi_is_table,
@@ -175,7 +180,7 @@ gated_delta_rule_wy4_fold_ext(void *h_table, float *stash, const uint32_t *na_ta
          *engaged_flag == 1, gdn_step_rows_of(cu_rows, blockIdx.y, k_rows).rows, nk, nv, k_dim, v_dim, stash_seq_floats);
 }
 
-GDN_KERNEL(GDN_STEP_BLOCK, 4)
+GDN_KERNEL(GDN_STEP_BLOCK, 6)
 gated_delta_rule_wy4_fold_seq(void *h_table, float *stash, const uint32_t *na_tab, const void *hi_tables, uint32_t slab_entries,
                               const uint32_t *record, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim, uint32_t v_dim,
                               uint32_t stash_seq_floats, GDN_STEP_EXT_ARGS, uint32_t hi_is_table, uint32_t hi_capacity,
@@ -186,9 +191,9 @@ gated_delta_rule_wy4_fold_seq(void *h_table, float *stash, const uint32_t *na_ta
     const uint32_t id = gdn_sequence_id(seq_ids, blockIdx.y), word = record[id], rows = word & GDN_RECORD_ROWS,
                    na = min(na_tab[blockIdx.y], rows);
     if (word & GDN_RECORD_DEFERRED) {
-        if (na) gdn_fold_stash(f.in, f.out, gdn_stash_of(stash, id, stash_seq_floats, nv), blockIdx.x, nk, nv, na);
+        if (na) gdn_fold_stash(f.in, f.out, gdn_stash_of(stash, id, stash_seq_floats, nv), f.part, nk, nv, na);
     } else if (word & GDN_RECORD_KEPT && na)
-        fold_hi(gdn_hi { hi_tables, slab_entries, hi_capacity, hi_is_table != 0 }, na, id, f.out, nv, k_dim, v_dim);
+        fold_hi(gdn_hi { hi_tables, slab_entries, hi_capacity, hi_is_table != 0 }, na, id, f, nv, k_dim, v_dim);
 }
 
 GDN_KERNEL(32)

@@ -84,6 +84,9 @@ GDN_DEVICE void gdn_st4f_global(float *p, float v, EMU_AT) {
 GDN_DEVICE float4 gdn_ld16f_shared(const float *p, EMU_AT) {
     return emu::aligned<float4>(p, at);
 }
+GDN_DEVICE float4 gdn_ld16f_turn(const float *p, EMU_AT) {
+    return emu::aligned<float4>(p, at);
+}
 GDN_DEVICE float4 gdn_ld16f_global(const void *p, EMU_AT) {
     return emu::aligned<float4>(p, at);
 }

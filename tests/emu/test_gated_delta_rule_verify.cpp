@@ -255,6 +255,13 @@ static void woa_case(emu::bench &b, rule_case c, const std::string &name, int fo
     b.run((name + ": woa").c_str(), { c.nv, c.batch }, GDN_STEP_BLOCK, 65536, { *c.d.out, *c.d.stash, flag },
           [&] { woa_kernel(c, form, flag.p); });
     c.compare(b, (name + ": woa").c_str());
+#if GDN_WOA_STAY
+    for (uint32_t blocks : { 1u, 2u, 4u }) { /* some have one head more than others, some none */
+        const std::string at = name + ": woa by " + std::to_string(blocks);
+        b.run(at.c_str(), { blocks, 1 }, GDN_STEP_BLOCK, 65536, { *c.d.out, *c.d.stash, flag }, [&] { woa_kernel(c, form, flag.p); });
+        c.compare(b, at.c_str());
+    }
+#endif
     b.expect(engaged == 1 && flag.p[0] == 1, "the flag");
     /* the outputs of the plain verify, and states of every length */
     const std::vector<gdn_bf16> out(c.d.out->p, c.d.out->p + c.d.out->n);
@@ -266,8 +273,9 @@ static void woa_case(emu::bench &b, rule_case c, const std::string &name, int fo
     for (uint32_t accept = 0; accept <= 5; accept++) {
         std::copy(pool.begin(), pool.end(), c.d.pool->p);
         auto &na = b.input<uint32_t>("na", c.batch, [&](size_t) { return accept; });
-        const std::string at = name + ": fold of " + std::to_string(accept);
-        b.run(at.c_str(), { c.nv, c.batch }, GDN_STEP_BLOCK, 0, { *c.d.pool }, [&] { fold_kernel(c, form, na.p, flag.p); });
+        const uint32_t parts = 1u << accept % 3; /* blocks a head */
+        const std::string at = name + ": fold of " + std::to_string(accept) + " by " + std::to_string(parts);
+        b.run(at.c_str(), { parts * c.nv, c.batch }, GDN_STEP_BLOCK, 0, { *c.d.pool }, [&] { fold_kernel(c, form, na.p, flag.p); });
         for (uint32_t s = 0; s < c.batch; s++) {
             if (c.in_slot(s) < 0) continue;
             const uint64_t slot = c.state_shift + (uint64_t)c.in_slot(s) * c.stride();
@@ -287,7 +295,8 @@ static void woa_case(emu::bench &b, rule_case c, const std::string &name, int fo
         c.want_hi.assign(c.d.hi->p, c.d.hi->p + c.d.hi->n);
         c.turn(c.d.hi->p, c.want_hi.data(), (uint64_t)c.batch * c.hi_capacity, c.state_size());
         gdn_cpu_fold(&c.ref);
-        b.run((at + ", plain").c_str(), { c.nv, c.batch }, GDN_STEP_BLOCK, 0, { *c.d.pool }, [&] { fold_kernel(c, form, na.p, flag.p); });
+        b.run((at + ", plain").c_str(), { parts * c.nv, c.batch }, GDN_STEP_BLOCK, 0, { *c.d.pool },
+              [&] { fold_kernel(c, form, na.p, flag.p); });
         c.want_out.assign(c.d.out->p, c.d.out->p + c.d.out->n);
         c.compare(b, (at + ", plain").c_str());
         flag.p[0] = 1;
@@ -428,7 +437,7 @@ static void mixed_round(emu::bench &b, uint32_t round) {
     auto &na = b.input<uint32_t>("na", n, [&](size_t i) { return accept[order[i]]; });
     auto &tab = b.input<uint64_t>("tab", n, [&](size_t i) { return r.d.in_tab->p[order[i]]; });
     auto &fresh = b.input<uint8_t>("fresh", n, [&](size_t i) { return r.fresh[order[i]]; });
-    b.run("fold", { r.nv, n }, GDN_STEP_BLOCK, 0, { *r.d.pool }, [&] {
+    b.run("fold", { r.nv << round % 3, n }, GDN_STEP_BLOCK, 0, { *r.d.pool }, [&] {
         gated_delta_rule_wy4_fold_seq(nullptr, r.d.stash->p, na.p, r.d.hi->p, 32, record.p, n, r.nk, r.nv, r.dim, r.dim, r.stash_floats(),
                                       tab.p, tab.p, fresh.p, 0, nullptr, nullptr, 0, nullptr, 0, r.hi_capacity, ids.p);
     });

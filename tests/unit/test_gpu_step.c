@@ -162,6 +162,31 @@ static void write_on_accept_by_sequence(void **state) {
     down(&b);
 }
 
+/* More heads than fit at once: two blocks a multiprocessor, and the `_ext` entry, since the core's grid is its contract; [V][K], and gb10:
+ * a block a head. */
+static void write_on_accept_blocks(void **state) {
+    (void)state;
+    const uint32_t u32[] = { 4, 7 }, few[] = { 4, 5 },
+                   no_slots = 1u << GDN_VERIFY_WOA_P_IN_SLOTS | 1u << GDN_VERIFY_WOA_P_FRESH | 1u << GDN_VERIFY_WOA_P_CU_ROWS |
+                              1u << GDN_VERIFY_WOA_P_SEQ_IDS;
+    gdn_rule_shape s = rule(GDN_OP_VERIFY_WOA, 0, GDN_STATE_TABLE);
+    bench b;
+    up(&b, "hopper");
+    run(&b, &s.base, GDN_VERIFY_WOA_N_PTR, no_slots, few, 2, 18, "gated_delta_rule_wy4_woa", 48, 5, 128);
+    run(&b, &s.base, GDN_VERIFY_WOA_N_PTR, no_slots, u32, 2, 26, "gated_delta_rule_wy4_woa_ext", 264, 1, 128);
+    assert_int_equal(b.m.last.dims.smem_bytes, 65536);
+    params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), AT(5), AT(6), AT(7), AT(8), 7, 16, 48, 128, 128,
+                                        2048,  6144,  96,    STASH, AT(9), AT(1), AT(1), 0,     0, 0,  0,  0,   AT(1) },
+               "88888888444444444888848888");
+    s.state_layout = GDN_STATE_V_MAJOR;
+    run(&b, &s.base, GDN_VERIFY_WOA_N_PTR, no_slots, u32, 2, 18, "gated_delta_rule_wy4_woa", 48, 7, 128);
+    down(&b);
+    up(&b, "gb10");
+    s.state_layout = GDN_STATE_K_MAJOR;
+    run(&b, &s.base, GDN_VERIFY_WOA_N_PTR, no_slots, u32, 2, 18, "gated_delta_rule_wy4_woa", 48, 7, 128);
+    down(&b);
+}
+
 static void fold_by_sequence(void **state) {
     (void)state;
     bench b;
@@ -173,6 +198,28 @@ static void fold_by_sequence(void **state) {
     params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), 40, AT(5), 5, 16,    48, 128, 128,  STASH,
                                         AT(1), AT(1), AT(7), 0,     0,  0,     0, AT(1), 1,  16,  AT(9) },
                "88884844444488848888448");
+    down(&b);
+}
+
+/* Four or two blocks a head on hopper, and so the `_ext` entry; of 64 dimensions, and on gb10, one. */
+static void fold_blocks(void **state) {
+    (void)state;
+    const uint32_t u32[] = { 4, 5 },
+                   null = 1u << GDN_FOLD_P_IN_SLOTS | 1u << GDN_FOLD_P_FRESH | 1u << GDN_FOLD_P_CU_ROWS | 1u << GDN_FOLD_P_SEQ_IDS;
+    gdn_rule_shape s = rule(GDN_OP_FOLD, 0, GDN_STATE_TABLE);
+    bench b;
+    up(&b, "hopper");
+    run(&b, &s.base, GDN_FOLD_N_PTR, null, u32, 2, 24, "gated_delta_rule_wy4_fold_ext", 192, 5, 128);
+    params_are(&b, (const uint64_t[]) { AT(1), AT(2), AT(3), AT(4), 40, AT(5), 4, 5, 16,    48, 128, 128,
+                                        STASH, AT(1), AT(1), 0,     0,  0,     0, 0, AT(1), 0,  1,   15 },
+               "888848444444488848888844");
+    run(&b, &s.base, GDN_FOLD_N_PTR, null, (const uint32_t[]) { 4, 6 }, 2, 24, "gated_delta_rule_wy4_fold_ext", 96, 6, 128);
+    s.k_dim = s.v_dim = 64;
+    run(&b, &s.base, GDN_FOLD_N_PTR, null, u32, 2, 13, "gated_delta_rule_wy4_fold", 48, 5, 128);
+    down(&b);
+    up(&b, "gb10");
+    s.k_dim = s.v_dim = 128;
+    run(&b, &s.base, GDN_FOLD_N_PTR, null, u32, 2, 13, "gated_delta_rule_wy4_fold", 48, 5, 128);
     down(&b);
 }
 
@@ -216,8 +263,9 @@ static void bf16_states(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(verify_by_sequence), cmocka_unit_test(verify_in_parts),   cmocka_unit_test(write_on_accept_by_sequence),
-        cmocka_unit_test(fold_by_sequence),   cmocka_unit_test(clear_by_sequence), cmocka_unit_test(bf16_states),
+        cmocka_unit_test(verify_by_sequence),     cmocka_unit_test(verify_in_parts),  cmocka_unit_test(write_on_accept_by_sequence),
+        cmocka_unit_test(write_on_accept_blocks), cmocka_unit_test(fold_by_sequence), cmocka_unit_test(fold_blocks),
+        cmocka_unit_test(clear_by_sequence),      cmocka_unit_test(bf16_states),
     };
     return cmocka_run_group_tests_name("gpu_step", tests, NULL, NULL) != 0;
 }

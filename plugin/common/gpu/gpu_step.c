@@ -4,7 +4,7 @@
  * but int64 offsets. */
 #include "gpu_rule.h"
 
-enum { GRID_Y = 65535, STEP_BLOCK = 128 };
+enum { GRID_Y = 65535, STEP_BLOCK = 128, SM_FALLBACK = 132 };
 
 static bool present(const gpu_facts *f, uint32_t entry) {
     return gpu_has(f->present, entry);
@@ -17,14 +17,19 @@ uint32_t gpu_step_form(const gdn_rule_shape *s) {
 /* Few heads go in parts, so that they fill the device: eight of 256 threads up to a head a multiprocessor, four of 512 up to 48.
  * Measured on an H200, 16/48 heads, batch 1 to 256. */
 static uint32_t decode_parts(const gpu_facts *f, const gdn_rule_shape *s, uint32_t batch) {
-    const uint64_t heads = (uint64_t)s->nv * batch, sm = f->sm_count ? f->sm_count : 132;
+    const uint64_t heads = (uint64_t)s->nv * batch, sm = f->sm_count ? f->sm_count : SM_FALLBACK;
     if (s->k_dim != 128 || !present(f, GPU_E_DECODE_SPLIT) || heads > 48 * sm) return 1;
     return heads <= sm ? 8 : 4;
+}
+/* Four blocks a head in Hopper's fold, two from two heads a multiprocessor on: measured on an H200, 16/48 heads, batch 1 to 256. */
+static uint32_t fold_parts(const gpu_facts *f, const gdn_rule_shape *s, uint32_t batch) {
+    if (gdn__gpu_target.cc_major != 9 || s->k_dim != 128) return 1;
+    return (uint64_t)s->nv * batch > 2 * (uint64_t)(f->sm_count ? f->sm_count : SM_FALLBACK) ? 2 : 4;
 }
 /* The same of verify: eight of 128 threads, four of 256. With up to four rows in a launch always in parts; with more, few heads only:
  * each part makes the mixing factors for itself. Measured on an H200, 16/48 heads, 1 to 16 rows, batch 1 to 128. */
 static uint32_t verify_parts(const gpu_facts *f, const gdn_rule_shape *s, uint32_t rows, uint32_t batch) {
-    const uint64_t heads = (uint64_t)s->nv * batch, sm = f->sm_count ? f->sm_count : 132;
+    const uint64_t heads = (uint64_t)s->nv * batch, sm = f->sm_count ? f->sm_count : SM_FALLBACK;
     if (gdn__bf16_state(s) || s->k_dim != 128 || !present(f, rows <= 4 ? GPU_E_WY4_SPLIT : GPU_E_WYN_SPLIT)) return 1;
     if (rows > 4) return 2 * heads <= sm ? 8 : 2 * heads <= 3 * sm ? 4 : 1;
     return heads <= sm ? 8 : rows > 1 || heads <= 2 * sm ? 4 : 1;
@@ -35,6 +40,11 @@ static uint32_t verify_entry(const gdn_rule_shape *s, uint32_t rows, uint32_t pa
     if (parts > 1) return rows <= 4 ? GPU_E_WY4_SPLIT : GPU_E_WYN_SPLIT;
     if (gdn__by_sequence(&s->base)) return GPU_E_WYN;
     return rows == 2 ? GPU_E_WY2 : rows == 3 ? GPU_E_WY3 : rows == 4 ? GPU_E_WY4 : GPU_E_WYN;
+}
+
+/* Whether write-on-accept is compiled in the form whose blocks take any number of heads (gdn_step_stay.cuh). */
+static bool woa_stays(const gdn_rule_shape *s) {
+    return gdn__gpu_target.cc_major == 9 && s->state_layout != GDN_STATE_V_MAJOR;
 }
 
 static void decide_woa(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d) {
@@ -50,7 +60,12 @@ static void decide_woa(const gpu_facts *f, const gdn_rule_shape *s, const uint32
         gpu_refuse(d, gdn__woa_guard_text(guard));
         return;
     }
-    gpu_take(d, entry, s->nv, batch, STEP_BLOCK, s->k_dim * s->v_dim * 4);
+    /* A block a head. Where there are more heads than fit at once, Hopper's blocks go from head to head, two a multiprocessor. */
+    const uint64_t heads = (uint64_t)s->nv * batch, places = 2 * (uint64_t)(f->sm_count ? f->sm_count : SM_FALLBACK);
+    if (woa_stays(s) && heads > places)
+        gpu_take(d, entry, (uint32_t)places, 1, STEP_BLOCK, s->k_dim * s->v_dim * 4);
+    else
+        gpu_take(d, entry, s->nv, batch, STEP_BLOCK, s->k_dim * s->v_dim * 4);
 }
 
 void gpu_decide_step(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d) {
@@ -77,6 +92,7 @@ void gpu_decide_step(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t
         const uint32_t fold = gdn__by_sequence(&s->base) ? (uint32_t)GPU_E_FOLD_SEQ : (uint32_t)GPU_E_FOLD;
         const bool bf16 = gdn__bf16_state(s);
         const uint32_t parts = op == GDN_OP_VERIFY   ? verify_parts(f, s, rows, batch)
+                               : op == GDN_OP_FOLD   ? fold_parts(f, s, batch)
                                : op != GDN_OP_DECODE ? 1
                                : bf16                ? 2
                                                      : decode_parts(f, s, batch);
@@ -285,6 +301,7 @@ gdn_status gpu_launch_step(const gdn_plan *p, gdn__call *c, const gpu_decision *
     const gdn_rule_shape *s = &p->shape.rule;
     const uint32_t op = s->base.op;
     step_call k = { .p = p, .c = c, .o = &orders[op], .batch = d->dims.grid[1] };
+    if (op == GDN_OP_VERIFY_WOA) k.batch = c->u32[GDN_VERIFY_WOA_U_BATCH];
     k.rows = op == GDN_OP_VERIFY ? c->u32[GDN_VERIFY_U_ROWS] : op == GDN_OP_FOLD ? c->u32[GDN_FOLD_U_K_ROWS] : 1;
     gpu_rule_workspace(s, &k.w);
     if (op == GDN_OP_VERIFY_WOA && !(c->ptr[GDN_VERIFY_WOA_P_STATE] && c->ptr[GDN_VERIFY_WOA_P_STASH] && c->ptr[GDN_VERIFY_WOA_P_FLAG]))
@@ -297,6 +314,8 @@ gdn_status gpu_launch_step(const gdn_plan *p, gdn__call *c, const gpu_decision *
      * write-on-accept and fold on a table. */
     const bool table = s->state_addr == GDN_STATE_TABLE, deferred = op == GDN_OP_VERIFY_WOA || op == GDN_OP_FOLD;
     k.io.ext = k.io.ext || s->offsets || table != deferred || s->state_addr == GDN_STATE_POOL || gdn__by_sequence(&s->base);
+    /* A core entry's grid is fixed. */
+    if (deferred && (d->dims.grid[0] != s->nv || d->dims.grid[1] != k.batch)) k.io.ext = true;
     gpu_args a = { .n = 0 };
     switch (op) {
     case GDN_OP_DECODE: decode_args(&k, &a); break;
