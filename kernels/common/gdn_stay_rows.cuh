@@ -57,6 +57,9 @@ struct __align__(16) gdn_stay_smem {
     float raw_gb[2 * GDN_STAY_ROWS];
     gdn_stay_task task[4]; /* the present one's, those before and behind it */
     gdn_mbarrier arrived[GDN_STAY_LEGS], hand[2][GDN_STAY_LEGS - 1][GDN_STAY_ROWS], weighed;
+#ifdef GDN_QK_L2NORM
+    gdn_mbarrier squared; /* by the first three legs */
+#endif
     float scale;
 };
 
@@ -99,6 +102,9 @@ GDN_DEVICE void gdn_stay_init(gdn_stay_smem &m) {
     GDN_UNROLL
     for (uint32_t i = 0; i < 2 * (GDN_STAY_LEGS - 1) * GDN_STAY_ROWS; i++) gdn_mbar_init(m.hand[0][0][i], 32);
     gdn_mbar_init(m.weighed, 32);
+#ifdef GDN_QK_L2NORM
+    gdn_mbar_init(m.squared, 96);
+#endif
     gdn_mbar_init_fence();
 }
 /* ---- what a head needs ---- */
@@ -236,7 +242,8 @@ GDN_DEVICE void gdn_stay_begin(gdn_stay_smem &m, const gdn_stay &o, const gdn_st
 #ifdef GDN_QK_L2NORM
     own.square(m);
     if (both) far.square(m);
-    gdn_bar_sync(1, 96);
+    gdn_mbar_arrive(m.squared); /* racecheck does not take a named barrier of some warps for an order */
+    gdn_mbar_wait(m.squared, t.two);
     own.normalise(m);
     if (both) far.normalise(m);
 #endif
