@@ -1,6 +1,6 @@
-/* test_old_host.c - a host built from the frozen 0.1 headers drives today's plugins: the fixture and the cpu target.
+/* test_old_host.c - a host built from frozen headers, those of 0.OLD_MINOR, drives today's plugins: the fixture and the cpu target.
  *
- * It knows only what 0.1 knew: its own host table, sizes and orders. Nothing of libgdn is used. */
+ * It knows only what that minor knew: its own host table, sizes and orders. Nothing of libgdn is used. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-_Static_assert(GDN_ABI_MINOR == 1u, "the frozen headers must come first");
+_Static_assert(GDN_ABI_MINOR == OLD_MINOR, "the frozen headers must come first");
 
 static void old_log(void *user, uint32_t severity, const char *area, const char *msg) {
     (void)user;
@@ -58,15 +58,18 @@ static void old_free(void *user, int32_t ordinal, uint64_t ptr) {
     free((void *)(uintptr_t)ptr);
 }
 static const gdn_backend old_backend = { .struct_size = (uint32_t)sizeof old_backend,
-                                         .abi_minor = 1,
+                                         .abi_minor = OLD_MINOR,
                                          .name = "old",
                                          .device_count = old_count,
                                          .device = old_device,
                                          .mem_alloc = old_alloc,
                                          .mem_free = old_free };
-static const gdn_host old_host = {
-    .struct_size = (uint32_t)sizeof old_host, .abi_minor = 1, .log = old_log, .lever = old_lever, .once = old_once, .backend = &old_backend
-};
+static const gdn_host old_host = { .struct_size = (uint32_t)sizeof old_host,
+                                   .abi_minor = OLD_MINOR,
+                                   .log = old_log,
+                                   .lever = old_lever,
+                                   .once = old_once,
+                                   .backend = &old_backend };
 
 /* Opens, plans flag_clear, launches it, and answers what the flag became. */
 static uint32_t drive(const char *path, const char *target) {
@@ -78,7 +81,7 @@ static uint32_t drive(const char *path, const char *target) {
     uint32_t flag = 5;
     const uint64_t ptr = (uint64_t)(uintptr_t)&flag;
     const gdn_flag_shape shape = { { (uint32_t)sizeof shape, GDN_OP_FLAG_CLEAR, 0, 0 } };
-    const gdn_launch_args args = { .struct_size = (uint32_t)sizeof args, .n_ptr = GDN_FLAG_CLEAR_N_PTR, .ptr = &ptr };
+    const gdn_launch_args args = { .struct_size = (uint32_t)sizeof args, .n_ptr = 1, .ptr = &ptr };
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) fail_msg("%s", dlerror());
     gdn_plugin_query_fn query;
