@@ -32,6 +32,13 @@ GDN_DEVICE void init_bars(fwd_bars &bars, uint32_t v = 192) {
     }
     gdn_mbar_init_fence();
 }
+struct each_task_of {
+    const fwd_args &o;
+    const gdn_rule_ext &ext;
+    unsigned char *smem;
+    uint32_t worker;
+    template <class F> __device__ __forceinline__ void operator()(F visit) const { each_task(o, ext, smem, worker, visit); }
+};
 /* Warps 4 to 15. each(visit): the tasks of this block. */
 template <class E> GDN_DEVICE void serve(const fwd_args &o, unsigned char *smem, uint32_t warp, E each) {
     fwd_bars *const bars = reinterpret_cast<fwd_bars *>(smem + FWD_BARS);
@@ -81,7 +88,7 @@ template <bool CKPT> GDN_DEVICE void forward(const fwd_args &o, const gdn_rule_e
         });
     } else if (role >= o.helpers) {
         gdn_registers_down<88>();
-        serve(o, smem, warp, [&](auto visit) { each_task(o, ext, smem, worker, visit); });
+        serve(o, smem, warp, each_task_of { o, ext, smem, worker });
     } else {
         prepare_rest(o.rest, ext, o.batch, smem + warp / 8 * PAIR_STEP, warp, 1 + 3 * (warp / 8));
     }
