@@ -18,7 +18,7 @@ static const char help[] =
     "state_addr=pool, act_type=bf16, flags=checked+qk_l2norm).\n\n"
     "  gdn route prefill act_type=bf16 state_type=f32 nk=16 nv=32 k_dim=128 v_dim=128 gate_form=linear max_tokens=1024 max_batch=1\n"
     "  gdn route norm act_type=bf16 weight_type=bf16 dim=128 act=silu max_rows=64 eps=1e-6 rows=8\n\n"
-    "  --sm-count N        as if the device had N multiprocessors (default: what the device has)\n"
+    "  --sm-count N        as if the device had N multiprocessors (default: no device is asked; 132)\n"
     "  --fields            list the operation's fields and counts\n";
 
 enum { MAX_COUNTS = 4, MAX_NAMES = 64 };

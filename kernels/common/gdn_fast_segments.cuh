@@ -262,8 +262,8 @@ GDN_DEVICE void join(const segment_args &o, const gdn_rule_ext &ext) {
                    first = blockIdx.z * JOIN_ROWS + v0; /* a thread's 8 values of the state */
     const gdn_sequence seq = gdn_find_sequence(ext, blockIdx.y, p.seq_len, p.num_chunks, p.cu, p.is_varlen);
     const gdn_state_ptrs h = gdn_states_of(ext, o.pass.h_state, false, blockIdx.y, head, p.nv, DIM, DIM);
-    if (!h.in || seq.len == 0) return;
-    const uint32_t full = seq.len / (o.chunks * CHUNK);
+    if (!h.in || seq.end == 0) return;
+    const uint32_t len = min(seq.len, seq.end * CHUNK), full = len / (o.chunks * CHUNK);
     auto row_of = [&](uint32_t g) { return segment_row(o, blockIdx.y, seq.chunk_row + (uint64_t)g * o.chunks, head); };
     float s[8];
     float4 m[JOIN_SUM], sum[8];
@@ -277,7 +277,7 @@ GDN_DEVICE void join(const segment_args &o, const gdn_rule_ext &ext) {
     if (full) load_m(0);
     GDN_NO_UNROLL
     for (uint32_t g = 0;; g++) {
-        float *const to = g == full && seq.len == full * o.chunks * CHUNK ? h.out : o.begins + row_of(g);
+        float *const to = g == full && len == full * o.chunks * CHUNK ? h.out : o.begins + row_of(g);
         GDN_UNROLL
         for (uint32_t i = 0; i < 8; i++) to[gdn_state_at(k, first + i, DIM, DIM)] = s[i];
         if (g == full) return;

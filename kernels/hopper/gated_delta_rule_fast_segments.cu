@@ -1,12 +1,15 @@
 /* gated_delta_rule_fast_segments.cu - the fast prefill of Hopper for few heads and long sequences: segments of a sequence side by side
  * (gdn_fast_segments.cuh says how, and that nothing is left out). Behind gated_delta_rule_fast_prepare of all chunks, in this order:
  *
- * gated_delta_rule_fast_carry   grid (blocks), block 512, dynamic shared memory 183,472. Tasks (sequence, full segment, value head, M or A,
- * 64 rows), which the blocks take in turn. gated_delta_rule_fast_join    grid (nv, batch, 8), block 256. gated_delta_rule_fast_pass    as
- * carry: tasks (sequence, segment, value head, 64 value columns).
+ *   gated_delta_rule_fast_carry: grid (blocks), block 512, dynamic shared memory 183,472.
+ *       Tasks (sequence, full segment, value head, M or A, 64 rows), which the blocks take in turn.
+ *   gated_delta_rule_fast_join: grid (nv, batch, 8), block 256.
+ *   gated_delta_rule_fast_pass: as carry.
+ *       Tasks (sequence, segment, value head, 64 value columns).
  *
  * segment: chunks of one; segments: those of the longest sequence. moved, added, begins: [chunks of all sequences / segment + batch][nv]
- * [128][128] f32, the last in the layout of states. The other arguments, guards and ranges are gated_delta_rule_fast_fwd's.
+ * [128][128] f32, the last in the layout of states. The other arguments, guards and ranges are gated_delta_rule_fast_fwd's;
+ * what is longer than num_chunks is cut there.
  * A prefill cut at multiples of `segment` * 64 tokens gives the bytes of the whole; so does any other company in the batch. */
 #include "gdn_fast_segments.cuh"
 
@@ -22,7 +25,7 @@
         0,       cu_seqlens, is_varlen != 0, ~0u                                                                                        \
     };                                                                                                                                  \
     const gdn_fast::segment_args o = { { h_state, value, output, v_stride, batch, 0, rest }, segment, segments, moved, added, begins }; \
-    gdn_fast::what(o, gdn_rule_ext { in_tab, out_tab, fresh, nullptr, 0, 0, 0, 0, 0 })
+    gdn_fast::what(o, gdn_rule_ext { in_tab, out_tab, fresh, nullptr, 0, 0, 0, num_chunks, 0 })
 
 GDN_KERNEL(512, 1) gated_delta_rule_fast_carry(GDN_SEGMENT_ARGS) {
     GDN_SEGMENT_CALL(carry);

@@ -18,8 +18,10 @@ static bool row_hits(const gdn__region *a, const gdn__region *b) {
 
 static bool overlap(const gdn__region *a, const gdn__region *b) {
     if (a->base >= b->base + b->bytes || b->base >= a->base + a->bytes) return false;
-    if (a->is & b->is & GDN__STATES && a->width == b->width && a->stride == b->stride)
-        return (a->base > b->base ? a->base - b->base : b->base - a->base) % a->stride != 0; /* whole slots: which ones, the lists say */
+    if (a->is & b->is & GDN__STATES && a->width == b->width && a->stride == b->stride) {
+        const uint64_t d = (a->base > b->base ? a->base - b->base : b->base - a->base) % a->stride;
+        return d && (d < a->width || a->stride - d < a->width); /* 0: whole slots, and which ones, the lists say */
+    }
     if ((a->is | b->is) & GDN__PACKED && a->base != b->base && (a->stride != b->stride || !(a->is & b->is & GDN__PACKED)))
         return false; /* where they meet depends on where the rows begin */
     return row_hits(a, b) || row_hits(b, a);

@@ -131,6 +131,5 @@ gdn_status gdn__shape_w4a4(gdn_w4a4_shape *s, gdn_text *err) {
     const gdn_status st = gdn__check_nonzero(err, op, "max_m", s->max_m);
     if (st) return st;
     if (s->base.op == GDN_OP_W4A4_GEMV && s->a_stride) return gdn__fail(err, GDN_E_ARG, "%s: a_stride is for w4a4_quant", op);
-    if (s->base.op == GDN_OP_W4A4_QUANT && s->N) return gdn__fail(err, GDN_E_ARG, "%s: N is for w4a4", op);
     return gdn__check_stride(err, op, "a_stride", &s->a_stride, s->K);
 }

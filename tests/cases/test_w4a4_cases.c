@@ -1,6 +1,7 @@
 /* test_w4a4_cases.c - public reports about FP4 projections, each named by its id: quantise the rows, project, compare with
  * an f64 sum over the very codes. On a GPU all of it is bf16. The order of quantised activations is private to the pair, so codes are read
- * back by projecting onto one-hot weights. B121's padded scale stride and B130's shared memory have no place on host memory. */
+ * back by projecting onto one-hot weights. B121's padded scale stride has no place on host memory; B130's shared memory is a test of the
+ * plan. */
 #include "oracle.h"
 #include "w4a4_case.h"
 #include <math.h>

@@ -31,7 +31,7 @@ static emu::options swizzled(bool proxy) {
 /* tables: states through in_tab and out_tab. Chunks [begin, end) of every sequence; end 0: all. lead: of them are prepared in front. */
 struct fast_run {
     bool tables = false, proxy = false;
-    uint32_t begin = 0, end = 0, lead = 1, blocks = 3, helpers = 1;
+    uint32_t begin = 0, end = 0, lead = 1, blocks = 3, helpers = 1, chunks = 0; /* chunks: launched of the longest sequence, 0: all */
 };
 static void run_fast(emu::bench &b, const prefill_case &c, prefill_data &d, fast_scratch &w, const fast_run &r) {
     const uint32_t all = gdn_chunks_of(c.longest()), n = c.batch();
@@ -62,7 +62,7 @@ static void run_fast(emu::bench &b, const prefill_case &c, prefill_data &d, fast
 }
 /* All chunks prepared, then segments of `segment` chunks side by side. */
 static void run_segments(emu::bench &b, const prefill_case &c, prefill_data &d, fast_scratch &w, const fast_run &r, uint32_t segment) {
-    const uint32_t all = gdn_chunks_of(c.longest()), n = c.batch(), count = (all + segment - 1) / segment;
+    const uint32_t all = r.chunks ? r.chunks : gdn_chunks_of(c.longest()), n = c.batch(), count = (all + segment - 1) / segment;
     const size_t states = ((size_t)d.chunks / segment + n) * c.nv * 128 * 128;
     auto nan = [](size_t) { return NOT_A_NUMBER; };
     auto &moved = b.inout<float>("moved", states, nan), &added = b.inout<float>("added", states, nan),
@@ -75,7 +75,7 @@ static void run_segments(emu::bench &b, const prefill_case &c, prefill_data &d, 
     b.run("prepare", { c.nk, all, n }, 256, 67648, swizzled(r.proxy), { *w.k, *w.q, *w.t, *w.p, *w.scalars }, [&] {
         gated_delta_rule_fast_prepare(d.q->p + c.shift, d.k->p + c.shift, gate, gate + c.nv, w.k->p, w.q->p, w.t->p, w.p->p, w.scalars->p,
                                       w.words->p, c.longest(), all, c.nk, c.nv, c.qk_stride(), c.gb_stride(), cu, c.packed, in, out,
-                                      c.scale, 0, 0, 0, 0);
+                                      c.scale, 0, all, 0, 0);
     });
     auto call = [&](auto entry) {
         entry(r.tables ? nullptr : d.state->p, v, d.out->p, w.k->p, w.q->p, w.t->p, w.p->p, w.scalars->p, n, c.longest(), all, c.nk, c.nv,
@@ -230,6 +230,29 @@ int main(int argc, char **argv) {
             run_segments(b, p, d, w, r, kind == 2 ? 1 : 2);
             check_fast(b, d);
         }
+    });
+    c.test("segments: what is longer than the launch is for is cut there, and its neighbours are right", [](emu::bench &b) {
+        prefill_case p;
+        p.packed = true;
+        p.nv = 1;
+        p.len = { 300, 70, 130 };
+        prefill_data d = make_prefill(b, p);
+        fast_scratch w(b, p, d.chunks);
+        fast_run r;
+        r.tables = true;
+        r.chunks = 4;
+        solve_prefill(d, p);
+        run_segments(b, p, d, w, r, 2);
+        const size_t row = 128;
+        auto part = [&](size_t from, size_t to) {
+            double e = 0, n = 0;
+            for (size_t i = from * row; i < to * row; i++) {
+                const double x = gdn_to_f32(d.out->p[i]) - d.want_out[i];
+                e += x * x, n += d.want_out[i] * d.want_out[i];
+            }
+            return std::sqrt(e / n);
+        };
+        b.expect(part(0, 256) < 1.9e-3 && part(300, 500) < 1.9e-3, "outputs in front of the cut, or of the sequences behind it, are wrong");
     });
     c.test("segments: cut at a border, and alone: the bytes of the batch", [](emu::bench &b) {
         prefill_case whole, part;

@@ -409,14 +409,25 @@ static void on_route(gt *t) {
     cuts(t, t->brief ? 200 : 1193, false);
 }
 
-/* Few heads, long sequences. */
+/* Few heads, long sequences: the plan must have taken segments. */
+static void segmented(gt *t, const char *name, const gt_rule *p) {
+    gt_shapes s;
+    gt_job job;
+    if (!gt_begin(t, "prefill_segments_%s", name)) return;
+    gt_prefill_job(t, t->dev, p, &s, &job);
+    (void)gt_check(t, route_of(t, t->dev, job.shape).split_tokens > 64, "the plan has no segments");
+    gt_pair(t, &job);
+    gt_end(t);
+}
 static void in_segments(gt *t) {
-    static const uint32_t len[] = { 6000, 0, 5 }, fresh_ends[] = { 4000, 2300, 64 };
+    static const uint32_t brief[] = { 4200, 0, 5 }, len[] = { 6000, 0, 5 }, two[] = { 4000, 2300, 64 };
     static const uint8_t fresh[] = { 0, 1, 0 };
-    pair(t, "segments_side_by_side", &(gt_rule) { .nk = 2, .nv = 8, .rows = 5000, .pad = 8 });
-    pair(t, "segments_of_one_key_head", &(gt_rule) { .nk = 1, .nv = 4, .rows = 8192, .layout = 1 });
-    pair(t, "segments_packed", &(gt_rule) { .nk = 1, .nv = 2, .batch = 3, .len = len });
-    pair(t, "segments_packed_fresh", &(gt_rule) { .nk = 1, .nv = 2, .batch = 3, .len = fresh_ends, .fresh = fresh, .form = GDN_GATE_LOG });
+    segmented(t, "of_one_head", &(gt_rule) { .nk = 1, .nv = 1, .batch = 3, .len = brief, .first = 3 });
+    if (t->brief) return;
+    segmented(t, "side_by_side", &(gt_rule) { .nk = 2, .nv = 8, .rows = 5000, .pad = 8 });
+    segmented(t, "of_one_key_head", &(gt_rule) { .nk = 1, .nv = 4, .rows = 8192, .layout = 1 });
+    segmented(t, "packed", &(gt_rule) { .nk = 1, .nv = 2, .batch = 3, .len = len });
+    segmented(t, "packed_fresh", &(gt_rule) { .nk = 1, .nv = 2, .batch = 3, .len = two, .fresh = fresh, .form = GDN_GATE_LOG });
     cuts(t, 8192, true);
 }
 
@@ -435,7 +446,7 @@ static void fast_route(gt *t) {
             (void)snprintf(name, sizeof name, "T%u", T[i]);
             pair(t, name, &(gt_rule) { .nk = 1, .nv = 1 + i % 4, .rows = T[i], .pad = 8 });
         }
-        if (!t->brief) in_segments(t);
+        in_segments(t);
         if (!t->brief) again(t, 1000);
         if (!t->brief) far_rows(t);
         gdn_close(t->dev);

@@ -280,6 +280,15 @@ static void slots_of_pools(void **state) {
     passes(&s, &c);
     c.ptr[GDN_DECODE_P_OUTPUT] -= 2;
     told(&s, &c, GDN_DECODE_P_STATE, GDN_DECODE_P_OUTPUT);
+    c.ptr[GDN_DECODE_P_OUTPUT] = 0;
+    in.state_stride = one / 2; /* two fields of each slot lie between each other, so long as neither reaches into the other */
+    s = read_shape(&in);
+    c.ptr[GDN_DECODE_P_STATE_OUT] = c.ptr[GDN_DECODE_P_STATE] + one;
+    passes(&s, &c);
+    c.ptr[GDN_DECODE_P_STATE_OUT] += 256;
+    told(&s, &c, GDN_DECODE_P_STATE, GDN_DECODE_P_STATE_OUT);
+    c.ptr[GDN_DECODE_P_STATE_OUT] -= 512;
+    told(&s, &c, GDN_DECODE_P_STATE, GDN_DECODE_P_STATE_OUT);
     gdn_norm_shape n = norm; /* in place: dense x only, and all of it */
     n.x_stride = 4 * 128 + 8;
     s = read_shape(&n);

@@ -219,7 +219,7 @@ static void a_broken_persistent_module(void **state) {
     ran(&b, "w4a4_gemv_mx16_nt2", 544, 0);
     assert_int_equal(needs, 0);
     shut(&b);
-    prepare(&b, "gb10", 121, 48); /* a device without that much shared memory */
+    prepare(&b, "gb10", 121, 48); /* B130: a device without that much shared memory */
     b.m.device[0].smem_optin = 64 * 1024;
     init(&b);
     assert_int_equal(go(&b, &s, 16, 0, &needs), GDN_OK);

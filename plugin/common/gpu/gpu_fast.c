@@ -1,5 +1,5 @@
-/* gpu_fast.c - how the fast prefill is shared between its two kernels and among multiprocessors, by the sizes of a launch alone: no result
- * depends on it. */
+/* gpu_fast.c - how the fast prefill is shared between its kernels and among multiprocessors, by sizes alone. No result depends on it but by
+ * the segments of a plan (gpu_fast_segment). */
 #include "gpu_rule.h"
 
 enum { SM_FALLBACK = 132 };
