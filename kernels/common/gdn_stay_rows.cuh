@@ -100,7 +100,8 @@ GDN_DEVICE void gdn_stay_init(gdn_stay_smem &m) {
     GDN_UNROLL
     for (uint32_t i = 0; i < GDN_STAY_LEGS; i++) gdn_mbar_init(m.arrived[i], 1);
     GDN_UNROLL
-    for (uint32_t i = 0; i < 2 * (GDN_STAY_LEGS - 1) * GDN_STAY_ROWS; i++) gdn_mbar_init(m.hand[0][0][i], 32);
+    for (uint32_t i = 0; i < 2 * (GDN_STAY_LEGS - 1); i++) GDN_UNROLL
+    for (uint32_t t = 0; t < GDN_STAY_ROWS; t++) gdn_mbar_init(m.hand[i / (GDN_STAY_LEGS - 1)][i % (GDN_STAY_LEGS - 1)][t], 32);
     gdn_mbar_init(m.weighed, 32);
 #ifdef GDN_QK_L2NORM
     gdn_mbar_init(m.squared, 96);

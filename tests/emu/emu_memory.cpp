@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 namespace emu {
-static const size_t PAGE = 4096, REGIONS = 256;
+static const size_t PAGE = 4096, REGIONS = 4096;
 static const unsigned char CANARY = 0xA5;
 static region *known[REGIONS];
 static region shared_region;
@@ -23,6 +23,8 @@ static void remember(region *r) {
             k = r;
             return;
         }
+    delete r;
+    throw std::bad_alloc(); /* one that is not known would hide faults in it */
 }
 static void forget(const char *map) {
     for (region *&k : known)
