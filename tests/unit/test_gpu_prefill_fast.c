@@ -1,0 +1,201 @@
+/* test_gpu_prefill_fast.c - the fast prefill of the hopper plugin on the mocked backend: launches, segments, guards, lines. */
+#include "gpu_prefill_bench.h"
+
+/* Two launches; what they are given, extras and segments. */
+#define FAST "gated_delta_rule_fast_"
+enum { FAST_SMEM = 183472, PREPARE_SMEM = 67648, TWO_SMEM = 100 * 1024 };
+static void fast_launches(void **state) {
+    (void)state;
+    bench b;
+    gdn_rule_shape s = shape_of();
+    gdn_route r = { .struct_size = (uint32_t)sizeof r };
+    const uint32_t u32[] = { 2, 130 };
+    up(&b, "hopper", (const char *const[]) { "gdn_prefill_tc", "true", "gdn_prefill_fast", "true", NULL });
+    if (make(&b, &s)) fail_msg("plan: %s", b.text);
+    assert_int_equal(b.id->ops->explain(b.plan, 2, u32, &r), GDN_OK);
+    assert_string_equal(r.entry, FAST "fwd");
+    assert_string_equal(r.lever, "gdn_prefill_fast");
+    assert_true(r.chosen == 1 && !r.guard && r.grid[0] == 132 && r.grid[1] == 1 && r.grid[2] == 1 && r.smem_bytes == FAST_SMEM);
+    const uint64_t rows = (8192 / 64 + 4) * 48, ws = r.workspace_bytes;
+    assert_true(ws >= rows * 82176 && ws <= rows * 82176 + 8192); /* the contract pipeline's: one of the two runs */
+    b.m.params = 32;
+    assert_int_equal(launch(&b, AT(2), 0, 2, 130), GDN_OK);
+    assert_int_equal(b.m.launches, 2);
+    ran(&b, 0, FAST "prepare", 16, 3, 2, 256, PREPARE_SMEM);
+    ran(&b, 1, FAST "fwd", 132, 1, 1, 512, FAST_SMEM); /* of 192 tasks */
+    /* The scratch lies inside the workspace, in order, and both are given the same. */
+    const uint64_t *const p = b.m.history[0].param, *const f = b.m.history[1].param, chunks = 8192 / 64 + 4;
+    const uint64_t bytes[] = { chunks * 16 * 16384, chunks * 16 * 16384, chunks * 48 * 8192,
+                               chunks * 48 * 8192,  chunks * 48 * 1040,  (chunks * 16 + 32) * 4 };
+    assert_true(p[4] >= AT(100) && p[9] + bytes[5] <= AT(100) + ws);
+    for (uint32_t i = 0; i < 6; i++) {
+        assert_true(p[4 + i] == f[7 + i] && p[4 + i] % 16 == 0);
+        if (i < 5) assert_true(p[4 + i] + bytes[i] == p[5 + i]);
+    }
+    assert_true((uint32_t)p[24] == 0 && (uint32_t)f[30] == 3 && (uint32_t)f[31] == 0); /* words to clear; lead, helpers */
+    /* 96 tasks leave 36 multiprocessors to prepare 4 of 19 chunks; the words are cleared for all. */
+    assert_int_equal(launch(&b, AT(2), 0, 1, 1168), GDN_OK);
+    ran(&b, 0, FAST "prepare", 16, 15, 1, 256, PREPARE_SMEM);
+    ran(&b, 1, FAST "fwd", 132, 1, 1, 512, FAST_SMEM);
+    assert_true((uint32_t)p[24] == 32 + 19 * 16 && (uint32_t)f[30] == 15 && (uint32_t)f[31] == 36);
+    b.m.params = 0;
+    assert_int_equal(launch(&b, AT(2), 0, 1, 64), GDN_OK); /* as many blocks as tasks */
+    ran(&b, 1, FAST "fwd", 96, 1, 1, 512, FAST_SMEM);
+    assert_int_equal(launch(&b, AT(2), 0, 4, 2048), GDN_OK);
+    ran(&b, 0, FAST "prepare", 16, 32, 4, 256, PREPARE_SMEM);
+    assert_int_equal(launch(&b, AT(2), 0, 2, 16 * 64), GDN_OK); /* 512 blocks: two rounds of two */
+    ran(&b, 0, FAST "prepare", 16, 16, 2, 256, TWO_SMEM);
+    assert_int_equal(launch(&b, AT(2), 1u << GDN_PREFILL_P_FRESH, 2, 64), GDN_OK);
+    ran(&b, 0, "gdn_rule_tables", 1, 1, 1, 256, 0);
+    ran(&b, 2, FAST "fwd", 132, 1, 1, 512, FAST_SMEM);
+    assert_int_equal(launch(&b, AT(2), 0, 2, 0), GDN_OK); /* no tokens: states only */
+    assert_int_equal(b.m.launches, 1);
+    ran(&b, 0, FAST "fwd", 132, 1, 1, 512, FAST_SMEM);
+    s.max_batch = 1;
+    s.max_workspace = 10ull * 48 * 82176 + 8192;
+    assert_int_equal(make(&b, &s), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 0, 1, 25 * 64 - 3), GDN_OK);
+    assert_int_equal(b.m.launches, 1 + 3 * 2); /* tables, then 10 + 10 + 5 chunks */
+    ran(&b, 1, FAST "prepare", 16, 10, 1, 256, PREPARE_SMEM);
+    ran(&b, 5, FAST "prepare", 16, 5, 1, 256, PREPARE_SMEM);
+    down(&b);
+}
+
+/* Few heads and long sequences: segments side by side, four launches. */
+static void fast_segments(void **state) {
+    (void)state;
+    bench b;
+    gdn_rule_shape s = shape_of();
+    gdn_route r = { .struct_size = (uint32_t)sizeof r };
+    const uint32_t longest[] = { 1, 8192 }, brief[] = { 1, 1000 };
+    s.nk = 2, s.nv = 8, s.max_batch = 1, s.max_tokens = 8192;
+    s.qk_stride = s.v_stride = (2 * 2 + 8) * 128, s.gb_stride = 2 * 8;
+    up(&b, "hopper", (const char *const[]) { "gdn_prefill_fast", "true", NULL });
+    if (make(&b, &s)) fail_msg("plan: %s", b.text);
+    assert_int_equal(b.id->ops->explain(b.plan, 2, longest, &r), GDN_OK);
+    assert_string_equal(r.entry, FAST "pass");
+    assert_true(r.split_tokens == 26 * 64 && r.grid[0] == 80 && r.smem_bytes == FAST_SMEM); /* 5 segments x 8 heads x 2 */
+    assert_true(mock_said(&b.m, "segments of 1664 tokens side by side"));
+    b.m.params = 25;
+    assert_int_equal(launch(&b, AT(2), 0, 1, 8192), GDN_OK);
+    assert_int_equal(b.m.launches, 4);
+    ran(&b, 0, FAST "prepare", 2, 128, 1, 256, PREPARE_SMEM);
+    ran(&b, 1, FAST "carry", 128, 1, 1, 512, FAST_SMEM); /* four full segments */
+    ran(&b, 2, FAST "join", 8, 1, 8, 256, 0);
+    ran(&b, 3, FAST "pass", 80, 1, 1, 512, FAST_SMEM);
+    assert_int_equal((uint32_t)b.m.history[0].param[24], 0); /* no flags */
+    const uint64_t *const c = b.m.history[1].param, states = (129 / 26 + 1) * 8ull * 65536;
+    for (uint32_t i = 1; i < 4; i++) assert_memory_equal(b.m.history[i].param, c, 24 * sizeof *c);
+    assert_true((uint32_t)c[19] == 26 && (uint32_t)c[20] == 5 && c[22] == c[21] + states && c[23] == c[22] + states);
+    assert_true(c[21] % 256 == 0 && c[23] + states <= AT(100) + r.workspace_bytes && c[21] > c[7]);
+    /* One that ends before its first border passes as one, and gives the same bytes; the multiple is the plan's. */
+    b.m.params = 0;
+    assert_int_equal(b.id->ops->explain(b.plan, 2, brief, &r), GDN_OK);
+    assert_true(strcmp(r.entry, FAST "fwd") == 0 && r.split_tokens == 26 * 64);
+    assert_int_equal(launch(&b, AT(2), 0, 1, 26 * 64 - 1), GDN_OK);
+    assert_int_equal(b.m.launches, 2);
+    assert_int_equal(launch(&b, AT(2), 0, 1, 26 * 64), GDN_OK);
+    assert_int_equal(b.m.launches, 4);
+    /* Not with checkpoints, a bounded workspace, many heads, or a batch that fills the device. */
+    for (uint32_t i = 0; i < 4; i++) {
+        gdn_rule_shape t = s;
+        if (i == 0) t.ckpt_every = 64;
+        if (i == 1) t.max_workspace = 100ull * 8 * 82176;
+        if (i == 2) t.nk = 16, t.nv = 48, t.qk_stride = t.v_stride = 80 * 128, t.gb_stride = 96;
+        if (i == 3) t.max_batch = 8, t.max_tokens = 8 * 8192;
+        assert_int_equal(make(&b, &t), GDN_OK);
+        assert_int_equal(b.id->ops->explain(b.plan, 2, longest, &r), GDN_OK);
+        assert_true(strncmp(r.entry, FAST "fwd", strlen(FAST "fwd")) == 0 && r.split_tokens == 64);
+    }
+    down(&b);
+    /* Kernels that do not load are absent, and the sequence passes as one. */
+    up(&b, "hopper", (const char *const[]) { "gdn_prefill_fast", "true", NULL });
+    b.m.broken_entry = FAST "join";
+    assert_int_equal(make(&b, &s), GDN_OK);
+    assert_int_equal(b.id->ops->explain(b.plan, 2, longest, &r), GDN_OK);
+    assert_true(strcmp(r.entry, FAST "fwd") == 0 && r.split_tokens == 64);
+    down(&b);
+}
+
+static void fast_guards_and_lines(void **state) {
+    (void)state;
+    static const char bound[] =
+        "GDN prefill: gated_delta_rule_fast_fwd ([defaults] gdn_prefill_fast; the contract pipeline stays bound as its fallback)";
+    static const char first[] =
+        "3 route: GDN prefill: gated_delta_rule_fast_fwd (METRALE_GDN_PREFILL_FAST; f16 wgmma operands, f32 accumulator "
+        "= the recurrent state, h stays f32) grid=[132,1,1] block=512 smem=183472B";
+    static const char *const levers[] = { "gdn_prefill_tc", "true", "gdn_prefill_fast", "true", NULL };
+    bench b;
+    gdn_rule_shape s = shape_of();
+    gdn_route r = { .struct_size = (uint32_t)sizeof r };
+    s.layers = 3;
+    up(&b, "hopper", levers);
+    assert_int_equal(make(&b, &s), GDN_OK);
+    assert_int_equal(mock_count_lines(&b.m, bound), 3);
+    assert_int_equal(b.m.lines, 6);
+    assert_non_null(strstr(b.m.line[2], bound)); /* before the spine's */
+    assert_non_null(strstr(b.m.line[3], "GDN state spine: " DELTA_H "tcfuse_x2 ([defaults] gdn_prefill_tc"));
+    for (uint32_t i = 0; i < 3; i++) assert_int_equal(launch(&b, AT(2), 0, 3, 64), GDN_OK);
+    assert_int_equal(mock_count_lines(&b.m, first), 1);
+    assert_int_equal(mock_count_lines(&b.m, "grid=[132,1,1]"), 3);
+    assert_false(mock_said(&b.m, "mma.sync"));
+    /* Bases that 16-byte accesses cannot take: the spine where it can, else the scalar kernels; each said once. */
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_int_equal(launch(&b, AT(2), 0, 3, 64), GDN_OK);
+        assert_string_equal(b.m.history[1].function->entry, FAST "fwd");
+        assert_int_equal(launch(&b, AT(2) + 2, 0, 3, 64), GDN_OK);
+        assert_int_equal(b.m.launches, 3);
+        ran(&b, 1, DELTA_H "pipe", 48, 3, 1, 256, 99336);
+    }
+    assert_int_equal(
+        mock_count_lines(&b.m, "GDN prefill: the fast prefill is NOT running: query, key, value or output is not 16-byte aligned; " DELTA_H
+                               "pipe runs (METRALE_GDN_PREFILL_FAST)"),
+        1);
+    assert_int_equal(mock_count_lines(&b.m, "the tensor-core spine is NOT running: key is not 16-byte aligned"), 1);
+    uint64_t ptr[GDN_PREFILL_N_PTR] = { 0 };
+    for (uint32_t i = 0; i < GDN_PREFILL_P_CU_SEQLENS; i++) ptr[i] = AT(i + 1);
+    ptr[GDN_PREFILL_P_WORKSPACE] = AT(100);
+    ptr[GDN_PREFILL_P_OUTPUT] += 8;
+    for (uint32_t i = GDN_PREFILL_P_STATE_OUT; i < GDN_PREFILL_N_PTR; i++)
+        if (i != GDN_PREFILL_P_WORKSPACE) ptr[i] = 0;
+    const uint32_t u32[] = { 3, 64 };
+    const gdn_launch_args args = { (uint32_t)sizeof args, GDN_PREFILL_N_PTR, 2, 0, (void *)0x77, ptr, u32 };
+    b.m.launches = 0;
+    assert_int_equal(b.id->ops->launch(b.plan, &args), GDN_OK);
+    ran(&b, 1, DELTA_H "tcfuse_x2", 48, 3, 1, 256, 88324);
+    s.ckpt_every = 64;
+    s.state_addr = GDN_STATE_CONTIGUOUS;
+    assert_int_equal(make(&b, &s), GDN_OK);
+    b.m.params = 36; /* checkpoints: an entry of its own */
+    assert_int_equal(launch(&b, AT(2), 1u << GDN_PREFILL_P_CKPT, 3, 64), GDN_OK);
+    assert_int_equal(b.m.launches, 3);
+    ran(&b, 2, FAST "fwd_ext", 132, 1, 1, 512, FAST_SMEM);
+    assert_true(b.m.history[2].param[32] == AT(GDN_PREFILL_P_CKPT + 1) && (uint32_t)b.m.history[2].param[33] == 64);
+    b.m.params = 0;
+    down(&b);
+    /* A kernel that does not load is absent, and said so. */
+    up(&b, "hopper", levers);
+    s = shape_of();
+    b.m.broken_entry = FAST "fwd";
+    assert_int_equal(make(&b, &s), GDN_OK);
+    assert_int_equal(b.id->ops->explain(b.plan, 0, NULL, &r), GDN_OK);
+    assert_true(r.chosen == 0 && strcmp(r.entry, DELTA_H "tcfuse_x2") == 0);
+    assert_string_equal(r.guard, "kernel absent from this image (kernels/hopper only)");
+    down(&b);
+    up(&b, "gb10", levers);
+    assert_int_equal(make(&b, &s), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 0, 3, 64), GDN_OK);
+    ran(&b, 1, DELTA_H "pipe", 48, 3, 1, 256, 99336);
+    assert_true(
+        mock_said(&b.m, "the fast prefill is NOT running: kernel absent from this image (kernels/hopper only); " DELTA_H "pipe runs"));
+    down(&b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fast_launches),
+        cmocka_unit_test(fast_segments),
+        cmocka_unit_test(fast_guards_and_lines),
+    };
+    return cmocka_run_group_tests_name("the fast prefill on the mocked backend", tests, NULL, NULL);
+}
