@@ -1,4 +1,4 @@
-/* gdn_op_rule.h - the gated delta rule: prefill, decode, verify, write-on-accept verify, fold, flag clear.
+/* gdn_op_rule.h - the gated delta rule: prefill, decode, verify, write-on-accept verify, fold, round, flag clear.
  *
  * Per sequence and value head, state S [K][V] in f32, token t with q, k [K], v [V], decay a in [0,1], beta in [0,1]:
  *
@@ -48,7 +48,7 @@ enum { GDN_MAX_ROWS = 16, GDN_CHUNK = 64, GDN_WOA_ROWS = 4, GDN_SLAB_ENTRIES = 3
 typedef struct gdn_rule_shape {
     gdn_shape base;
     uint32_t nk, nv;                         /* key heads, value heads; nv % nk must be 0                                        */
-    uint32_t k_dim, v_dim;                   /* equal; 64 or 128 (verify_woa: 128)                                               */
+    uint32_t k_dim, v_dim;                   /* equal; 64 or 128 (verify_woa, round: 128)                                           */
     uint32_t qk_stride, v_stride, gb_stride; /* elements from token to token; 0 = dense rows (gb: 2*nv)          */
     uint32_t gate_form;                      /* GDN_GATE_LINEAR or GDN_GATE_LOG                                                  */
     uint32_t head_map;                       /* GDN_HEADS_*                                                                      */
@@ -223,6 +223,43 @@ enum { GDN_VERIFY_WOA_U32S(GDN_ORDER_) GDN_VERIFY_WOA_N_U32 };
 enum { GDN_FOLD_PTRS(GDN_ORDER_) GDN_FOLD_N_PTR };
 enum { GDN_FOLD_U32S(GDN_ORDER_) GDN_FOLD_N_U32 };
 
+/* ---- round: the fold of the round before, then verify_woa, in one launch (since 0.3) ------------------------------------
+ * Does to each state what fold does with na_tab, pending_stash, pending_flag and hi_tables, then to its rows what verify_woa does from the
+ * state that this leaves, to stash and engaged_flag: the bytes of the two launches, the state read once, and written where a row was
+ * accepted. A loop of speculation takes turns between two stashes and two words (by sequence: records): what this round leaves, the next
+ * one is given as pending. In the first round, and after anything else that settled the states (fold, prefill, decode), the pending word is
+ * 0 or na_tab is; with a pending word of 0 a plain verify of k_rows rows may have run, as in fold, and k_rows 0 says that none has.
+ * fresh: the state starts from zero, and so does what is folded onto it; a sequence of which a row was accepted is fresh no more.
+ * Padding rows zero their output, stash nothing and fold nothing.
+ * By sequence the pending record says what ran for which id, and each sequence of the launch gets its word in engaged_flag. A sequence that
+ * sits out a round has to be folded first: its stash is where the round after writes.
+ * Guards are verify_woa's. stash and pending_stash, and the two words, lie apart. */
+#define GDN_ROUND_PTRS(X)                                                                           \
+    X(GDN_ROUND_P_STATE, "h_table", GDN_REQ)                                                        \
+    X(GDN_ROUND_P_QUERY, "query", GDN_REQ)                                                          \
+    X(GDN_ROUND_P_KEY, "key", GDN_REQ)                                                              \
+    X(GDN_ROUND_P_VALUE, "value", GDN_REQ)                                                          \
+    X(GDN_ROUND_P_GATE, "gate", GDN_REQ)                                                            \
+    X(GDN_ROUND_P_BETA, "beta", GDN_REQ)                                                            \
+    X(GDN_ROUND_P_OUTPUT, "output", GDN_REQ)                                                        \
+    X(GDN_ROUND_P_STASH, "stash", GDN_REQ)                                                          \
+    X(GDN_ROUND_P_FLAG, "engaged_flag", GDN_REQ)                                                    \
+    X(GDN_ROUND_P_PENDING, "pending_stash", GDN_REQ)     /* of the round before */                  \
+    X(GDN_ROUND_P_NA, "na_tab", GDN_REQ)                 /* u32 a sequence: its accepted rows */    \
+    X(GDN_ROUND_P_PENDING_FLAG, "pending_flag", GDN_REQ) /* its word or record */                   \
+    X(GDN_ROUND_P_HI, "hi_tables", GDN_OPT)              /* as fold's */                            \
+    X(GDN_ROUND_P_IN_SLOTS, "in_tab", GDN_OPT)                                                      \
+    X(GDN_ROUND_P_FRESH, "fresh", GDN_OPT)                                                          \
+    X(GDN_ROUND_P_WORKSPACE, "workspace", GDN_OPT)                                                  \
+    X(GDN_ROUND_P_CU_ROWS, "cu_rows", GDN_OPT) /* by sequence only; required unless OFFSETS_NONE */ \
+    X(GDN_ROUND_P_SEQ_IDS, "seq_ids", GDN_OPT) /* by sequence only */
+#define GDN_ROUND_U32S(X)                  \
+    X(GDN_ROUND_U_ROWS, "rows", GDN_REQ)   \
+    X(GDN_ROUND_U_BATCH, "batch", GDN_REQ) \
+    X(GDN_ROUND_U_K_ROWS, "k_rows", GDN_OPT) /* rows of the plain verify that ran before; 0: none */
+enum { GDN_ROUND_PTRS(GDN_ORDER_) GDN_ROUND_N_PTR };
+enum { GDN_ROUND_U32S(GDN_ORDER_) GDN_ROUND_N_U32 };
+
 /* ---- flag clear: *engaged_flag = 0, at the start of every batched verify that asks for write-on-accept ----------------
  * By sequence: `count` words of the record are cleared, those of seq_ids[0..count) (a negative one is skipped), or without seq_ids
  * the first ones. Otherwise count is 0. */
@@ -236,7 +273,7 @@ typedef struct gdn_flag_shape {
 enum { GDN_FLAG_CLEAR_PTRS(GDN_ORDER_) GDN_FLAG_CLEAR_N_PTR };
 enum { GDN_FLAG_CLEAR_U32S(GDN_ORDER_) GDN_FLAG_CLEAR_N_U32 };
 
-/* ---- by sequence (GDN_VERIFY_BY_SEQUENCE, a flag of the plans of verify, verify_woa, fold and flag_clear together) -----
+/* ---- by sequence (GDN_VERIFY_BY_SEQUENCE, a flag of the plans of verify, verify_woa, fold, round and flag_clear together) -----
  * One engaged word cannot describe a batch that runs as several launches (different rows, some declined), and launches number
  * their sequences by themselves. With the flag a sequence has a number of its own, id = seq_ids[b] (int32, NULL: b), below
  * stash_seqs, and everything that outlives a launch is found by it: the stash row (stash + id*stash_stride), the row of hi (id

@@ -15,24 +15,25 @@
 #include <stdint.h>
 
 /* X(NAME, number, name). The number is the ABI, the name is what people type and logs print. */
-#define GDN_OP_MAP(X)               \
-    X(CONV1D, 1, "conv1d")          \
-    X(CONV_FUSED, 2, "conv_fused")  \
-    X(GATES, 3, "gates")            \
-    X(BA_GATES, 4, "ba_gates")      \
-    X(BA_GEMV, 5, "ba_gemv")        \
-    X(PREFILL, 6, "prefill")        \
-    X(DECODE, 7, "decode")          \
-    X(VERIFY, 8, "verify")          \
-    X(VERIFY_WOA, 9, "verify_woa")  \
-    X(FOLD, 10, "fold")             \
-    X(FLAG_CLEAR, 11, "flag_clear") \
-    X(NORM, 12, "norm")             \
-    X(STATE_COPY, 13, "state_copy") \
-    X(STATE_ZERO, 14, "state_zero") \
-    X(W4A4_QUANT, 15, "w4a4_quant") \
-    X(W4A4_GEMV, 16, "w4a4")        \
-    X(DECODE_STEP, 17, "decode_step")
+#define GDN_OP_MAP(X)                 \
+    X(CONV1D, 1, "conv1d")            \
+    X(CONV_FUSED, 2, "conv_fused")    \
+    X(GATES, 3, "gates")              \
+    X(BA_GATES, 4, "ba_gates")        \
+    X(BA_GEMV, 5, "ba_gemv")          \
+    X(PREFILL, 6, "prefill")          \
+    X(DECODE, 7, "decode")            \
+    X(VERIFY, 8, "verify")            \
+    X(VERIFY_WOA, 9, "verify_woa")    \
+    X(FOLD, 10, "fold")               \
+    X(FLAG_CLEAR, 11, "flag_clear")   \
+    X(NORM, 12, "norm")               \
+    X(STATE_COPY, 13, "state_copy")   \
+    X(STATE_ZERO, 14, "state_zero")   \
+    X(W4A4_QUANT, 15, "w4a4_quant")   \
+    X(W4A4_GEMV, 16, "w4a4")          \
+    X(DECODE_STEP, 17, "decode_step") \
+    X(ROUND, 18, "round")
 #define GDN_OP_ENUM_(NAME, number, name) GDN_OP_##NAME = (number),
 enum { GDN_OP_MAP(GDN_OP_ENUM_) GDN_OP_COUNT_ };
 #undef GDN_OP_ENUM_
@@ -51,7 +52,7 @@ enum {
                                  * For debugging: slots are compared pair by pair, batch^2 steps a launch                   */
     GDN_QK_L2NORM = 2,          /* rule operations: normalise q and k rows, x / sqrt(sum x^2 + 1e-6), before they are used   */
     GDN_CONV_KEEP_ROWS = 4,     /* convolution: keep every row of this launch in the state (verify), see gdn_op_conv.h      */
-    GDN_VERIFY_BY_SEQUENCE = 8, /* verify, verify_woa, fold, flag_clear: what lives from a verify to its fold is found by
+    GDN_VERIFY_BY_SEQUENCE = 8, /* verify, verify_woa, fold, round, flag_clear: what lives from a verify to its fold is found by
                                  * the sequence's own number, see gdn_op_rule.h                                       */
     GDN_BF16_STATE = 16         /* decode, verify: consent to state_type GDN_BF16, see gdn_op_rule.h                     */
 };

@@ -72,7 +72,7 @@ static gdn_rule_shape shape_of(const gpu_bench *b, uint32_t op, uint32_t batch, 
                               .max_tokens = tokens,
                               .max_batch = batch,
                               .max_rows = op == GDN_OP_PREFILL || op == GDN_OP_DECODE ? 0 : ROWS,
-                              .stash_seqs = op == GDN_OP_VERIFY_WOA || op == GDN_OP_FOLD ? batch : 0 };
+                              .stash_seqs = op == GDN_OP_VERIFY_WOA || op == GDN_OP_FOLD || op == GDN_OP_ROUND ? batch : 0 };
 }
 
 /* Pointer k of a row, with what one set of it takes. */
@@ -251,7 +251,30 @@ static bool verify_one(gpu_bench *b, uint32_t batch, bool bf16) {
     return ok;
 }
 
-/* Write-on-accept, fold of all four rows, and one after the other. */
+/* Fold of all four rows of the round before and write-on-accept in one launch, on what those rows have left. */
+static bool round_one(gpu_bench *b, const step *s, const gpu_bench_row *woa, const gpu_bench_row *fold, uint64_t stash_bytes,
+                      uint32_t batch) {
+    const gdn_rule_shape shape = shape_of(b, GDN_OP_ROUND, batch, batch);
+    const uint64_t stash = gpu_bench_take(b, s->sets * stash_bytes, false), word = gpu_bench_take(b, 4, false);
+    double us;
+    if (!stash || !word) return false;
+    gpu_bench_row row = *woa;
+    row.op = "round";
+    row.shape = &shape.base;
+    row.n_ptr = GDN_ROUND_N_PTR;
+    row.n_u32 = 2;
+    row.bytes = 2.0 * (double)(s->state + stash_bytes) + s->r.bytes;
+    for (uint32_t i = GDN_VERIFY_WOA_P_STASH; i < GDN_ROUND_N_PTR; i++) set(&row, i, 0, 0);
+    set(&row, GDN_ROUND_P_STASH, stash, stash_bytes);
+    set(&row, GDN_ROUND_P_FLAG, word, 0);
+    set(&row, GDN_ROUND_P_PENDING, fold->ptr[GDN_FOLD_P_STASH], stash_bytes);
+    set(&row, GDN_ROUND_P_NA, fold->ptr[GDN_FOLD_P_NA], 0);
+    set(&row, GDN_ROUND_P_PENDING_FLAG, fold->ptr[GDN_FOLD_P_FLAG], 0);
+    set(&row, GDN_ROUND_P_IN_SLOTS, s->slots, 0);
+    return gpu_bench_row_add(b, &row, step_keys(b, batch, ROWS), &us);
+}
+
+/* Write-on-accept, fold of all four rows, one after the other, and both in one launch. */
 static bool fold_one(gpu_bench *b, uint32_t batch) {
     const gdn_rule_shape woa_shape = shape_of(b, GDN_OP_VERIFY_WOA, batch, batch), fold_shape = shape_of(b, GDN_OP_FOLD, batch, batch);
     const uint64_t stash_bytes = 16 * ((uint64_t)b->nv * D + b->nv + (uint64_t)b->nk * D) * batch;
@@ -292,7 +315,7 @@ static bool fold_one(gpu_bench *b, uint32_t batch) {
     gpu_bench_row both = woa;
     both.then = &fold;
     both.bytes += fold.bytes;
-    ok = ok && gpu_bench_row_add(b, &both, step_keys(b, batch, ROWS), &us);
+    ok = ok && gpu_bench_row_add(b, &both, step_keys(b, batch, ROWS), &us) && round_one(b, &s, &woa, &fold, stash_bytes, batch);
     gpu_bench_release(b);
     return ok;
 }

@@ -202,6 +202,34 @@ static void check_woa(self_test *s, const rule_case *c, const float *verify_out,
     self_report(s, GDN_OP_FOLD, "= verify", entry, memcmp(folded, verify_state, sizeof(float) * STATE) ? NAN : 0, 0);
 }
 
+/* A round whose pending rows are those: the folded state, and the outputs that write-on-accept gives from it. */
+static void check_round(self_test *s, const rule_case *c, const float *verify_state) {
+    const gdn_rule_shape shape = shape_of(s, GDN_OP_ROUND), woa = shape_of(s, GDN_OP_VERIFY_WOA);
+    const uint64_t rows = (uint64_t)ROWS * NV * D, floats = 4ull * (NV * D + NV + NK * D);
+    const uint32_t na = ROWS, one = 1, u32[2] = { ROWS, 1 };
+    const uint64_t state = self_put(s, c->h0, STATE, GDN_F32), d_na = self_raw(s, &na, sizeof na), flag = self_raw(s, &one, sizeof one);
+    uint64_t out[2], stash[2];
+    for (uint32_t i = 0; i < 2; i++) out[i] = self_poisoned(s, rows * 4), stash[i] = self_poisoned(s, floats * 4);
+    const uint64_t word = self_poisoned(s, 4);
+    const uint64_t p_woa[GDN_VERIFY_WOA_N_PTR] = { state, c->d_q, c->d_k, c->d_v, c->d_gate, c->d_beta, out[0], stash[0], word };
+    const uint64_t p_round[GDN_ROUND_N_PTR] = { state,  c->d_q,   c->d_k, c->d_v,   c->d_gate, c->d_beta,
+                                                out[1], stash[1], word,   stash[0], d_na,      flag };
+    const char *entry;
+    gdn_status st = self_go(s, &woa.base, p_woa, GDN_VERIFY_WOA_N_PTR, u32, 2, &entry);
+    if (!st) st = self_go(s, &shape.base, p_round, GDN_ROUND_N_PTR, u32, 2, &entry);
+    const char *const ran = entry;
+    if (!st) st = self_go(s, &woa.base, p_woa, GDN_VERIFY_WOA_N_PTR, u32, 2, &entry);
+    const float *const a = st ? NULL : self_get(s, out[0], rows, s->act), *const b = st ? NULL : self_get(s, out[1], rows, s->act);
+    const float *const folded = st ? NULL : self_get(s, state, STATE, GDN_F32);
+    if (!st && (!a || !b || !folded)) st = GDN_E_NOMEM;
+    if (st) {
+        self_failed(s, GDN_OP_ROUND, st);
+        return;
+    }
+    self_report(s, GDN_OP_ROUND, "= woa", ran, memcmp(a, b, sizeof(float) * rows) ? NAN : 0, 0);
+    self_report(s, GDN_OP_ROUND, "= verify", ran, memcmp(folded, verify_state, sizeof(float) * STATE) ? NAN : 0, 0);
+}
+
 void self_verify(self_test *s) {
     rule_case c;
     const char *entry;
@@ -218,7 +246,10 @@ void self_verify(self_test *s) {
     } else {
         report_case(s, GDN_OP_VERIFY, &c, entry, false);
         const float *out = self_get(s, c.d_out, (uint64_t)ROWS * NV * D, s->act), *state = self_get(s, c.d_state, STATE, GDN_F32);
-        if (out && state) check_woa(s, &c, out, state);
+        if (out && state) {
+            check_woa(s, &c, out, state);
+            check_round(s, &c, state);
+        }
     }
     free_case(&c);
 }

@@ -72,6 +72,7 @@ static int workspace_of(uint32_t op) {
     case GDN_OP_DECODE: return GDN_DECODE_P_WORKSPACE;
     case GDN_OP_VERIFY: return GDN_VERIFY_P_WORKSPACE;
     case GDN_OP_VERIFY_WOA: return GDN_VERIFY_WOA_P_WORKSPACE;
+    case GDN_OP_ROUND: return GDN_ROUND_P_WORKSPACE;
     case GDN_OP_DECODE_STEP: return GDN_DECODE_STEP_P_WORKSPACE;
     default: return -1;
     }
@@ -85,7 +86,7 @@ gdn_status self_go(self_test *s, const gdn_shape *shape, const uint64_t *ptr, ui
     gdn_status st = gdn_plan_make(s->g, shape, NULL, &plan, &s->err);
     if (st) return st;
     if ((st = gdn_explain(plan, n_u32, u32, &route))) goto out;
-    uint64_t with_workspace[16] = { 0 };
+    uint64_t with_workspace[GDN_ROUND_N_PTR] = { 0 }; /* the most */
     memcpy(with_workspace, ptr, n_ptr * sizeof *ptr);
     const int at = workspace_of(shape->op);
     if (at >= 0 && (uint32_t)at < n_ptr && route.workspace_bytes) with_workspace[at] = self_poisoned(s, route.workspace_bytes);

@@ -171,6 +171,7 @@ static const cli_field step_fields[] = { BASE_FIELDS(BASE_ROW, gdn_step_shape) S
     X(VERIFY, rule, GDN_VERIFY_U32S)          \
     X(VERIFY_WOA, rule, GDN_VERIFY_WOA_U32S)  \
     X(FOLD, rule, GDN_FOLD_U32S)              \
+    X(ROUND, rule, GDN_ROUND_U32S)            \
     X(FLAG_CLEAR, flag, GDN_FLAG_CLEAR_U32S)  \
     X(NORM, norm, GDN_NORM_U32S)              \
     X(STATE_COPY, state, GDN_STATE_COPY_U32S) \

@@ -34,6 +34,7 @@ typedef struct gdn_cpu_rule {
     uint32_t *record;                    /* by sequence: what ran, by id; else NULL; engaged is then NULL        */
     const int32_t *ids;                  /* by sequence: the id of each; NULL: b                                 */
     const uint32_t *na;                  /* fold                                                                 */
+    const struct gdn_cpu_rule *folded;   /* the fold in front of this verify: what it touched is not fresh; or NULL */
     const void *cu;                      /* offsets or NULL: prefill sequences, verify and woa rows              */
     uint64_t state_stride, stash_stride; /* f32 elements                                               */
     uint32_t batch, seq_len;             /* seq_len: tokens of each uniform sequence (prefill), 1 (decode), rows (verify) */
@@ -53,6 +54,8 @@ void gdn_cpu_decode(const gdn_cpu_rule *c);
 void gdn_cpu_verify(const gdn_cpu_rule *c);     /* 1..16 rows; writes states and hi */
 void gdn_cpu_verify_woa(const gdn_cpu_rule *c); /* four rows; writes the stash, sets *engaged */
 void gdn_cpu_fold(const gdn_cpu_rule *c);       /* seq_len = k_rows */
+/* fold, then verify_woa of what has been folded: fold differs from verify in stash, word and seq_len */
+void gdn_cpu_round(const gdn_cpu_rule *verify, const gdn_cpu_rule *fold);
 
 /* ---- convolution: abi/gdn_op_conv.h ---- */
 typedef struct gdn_cpu_conv {

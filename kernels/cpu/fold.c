@@ -68,3 +68,10 @@ void gdn_cpu_fold(const gdn_cpu_rule *c) {
         for (uint64_t i = from; i < to; i++) c->record ? fold_by_record(c, i) : fold_unit(c, i, engaged);
     }
 }
+
+void gdn_cpu_round(const gdn_cpu_rule *verify, const gdn_cpu_rule *fold) {
+    gdn_cpu_rule rows = *verify;
+    gdn_cpu_fold(fold);
+    rows.folded = fold;
+    gdn_cpu_verify_woa(&rows);
+}

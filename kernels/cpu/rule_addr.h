@@ -34,13 +34,16 @@ static inline const float *gdn__rule_in(const gdn_cpu_rule *c, uint32_t b) {
 static inline float *gdn__rule_out(const gdn_cpu_rule *c, uint32_t b) {
     return gdn__rule_base(c, c->state_out, c->out_slots, b);
 }
-static inline bool gdn__rule_fresh(const gdn_cpu_rule *c, uint32_t b) {
-    return c->fresh && c->fresh[b] != 0;
-}
 
 /* The row of sequence b in what outlives a launch: stash, hi, record. */
 static inline uint32_t gdn__rule_id(const gdn_cpu_rule *c, uint32_t b) {
     return c->ids ? (uint32_t)c->ids[b] : b;
+}
+static inline bool gdn__rule_fresh(const gdn_cpu_rule *c, uint32_t b) {
+    if (!c->fresh || c->fresh[b] == 0) return false;
+    const gdn_cpu_rule *const f = c->folded;
+    if (!f || f->na[b] == 0) return true;
+    return f->record && (f->record[gdn__rule_id(f, b)] & GDN_RECORD_ROWS) == 0;
 }
 
 /* Entry b of the offsets (prefill: cu_seqlens, verify: cu_rows); without offsets every sequence has seq_len rows. */

@@ -9,6 +9,7 @@ bool gdn__call_is_empty(const gdn__shape *s, const gdn__call *c) {
     case GDN_OP_VERIFY: return c->u32[GDN_VERIFY_U_BATCH] == 0;
     case GDN_OP_VERIFY_WOA: return c->u32[GDN_VERIFY_WOA_U_BATCH] == 0;
     case GDN_OP_FOLD: return c->u32[GDN_FOLD_U_BATCH] == 0;
+    case GDN_OP_ROUND: return c->u32[GDN_ROUND_U_BATCH] == 0;
     case GDN_OP_CONV1D: return c->u32[GDN_CONV1D_U_BATCH] == 0;
     case GDN_OP_CONV_FUSED: return c->u32[GDN_CONV_FUSED_U_BATCH] == 0;
     case GDN_OP_BA_GEMV: return false;
@@ -42,6 +43,9 @@ gdn_status gdn__call_counts(const gdn__shape *s, const gdn__call *c, gdn_text *e
                              c->u32[GDN_VERIFY_U_BATCH]);
         return GDN_OK;
     case GDN_OP_VERIFY_WOA: return gdn__call_max(c, GDN_VERIFY_WOA_U_BATCH, s->rule.max_batch, "max_batch", err);
+    case GDN_OP_ROUND:
+        if ((st = gdn__call_max(c, GDN_ROUND_U_BATCH, s->rule.max_batch, "max_batch", err))) return st;
+        return gdn__call_max(c, GDN_ROUND_U_K_ROWS, s->rule.max_rows, "max_rows", err);
     case GDN_OP_FOLD:
         if ((st = gdn__call_max(c, GDN_FOLD_U_BATCH, s->rule.max_batch, "max_batch", err))) return st;
         return gdn__call_max(c, GDN_FOLD_U_K_ROWS, s->rule.max_rows, "max_rows", err);

@@ -55,12 +55,23 @@ static places places_of(uint32_t op) {
                                   { P(FOLD, FRESH), FRESH, 0 },
                                   { P(FOLD, CU_ROWS), OFFSETS, 0 },
                                   { P(FOLD, SEQ_IDS), SLOTS, 0 } };
+    static const place round[] = { ROWS(ROUND),
+                                   { P(ROUND, STATE), STATE, GDN__WRITTEN },
+                                   { P(ROUND, STASH), STASH, GDN__WRITTEN },
+                                   { P(ROUND, FLAG), FLAG, GDN__WRITTEN },
+                                   { P(ROUND, PENDING), STASH, 0 },
+                                   { P(ROUND, PENDING_FLAG), FLAG, 0 },
+                                   { P(ROUND, NA), SLOTS, 0 },
+                                   { P(ROUND, HI), HI, 0 },
+                                   { P(ROUND, CU_ROWS), OFFSETS, 0 },
+                                   { P(ROUND, SEQ_IDS), SLOTS, 0 } };
 #define PLACES(name) ((places) { name, sizeof(name) / sizeof *(name) })
     switch (op) {
     case GDN_OP_PREFILL: return PLACES(prefill);
     case GDN_OP_DECODE: return PLACES(decode);
     case GDN_OP_VERIFY: return PLACES(verify);
     case GDN_OP_VERIFY_WOA: return PLACES(woa);
+    case GDN_OP_ROUND: return PLACES(round);
     default: return PLACES(fold);
     }
 }
@@ -80,7 +91,7 @@ static rule_counts counts_of(const gdn_rule_shape *s, const gdn__call *c) {
     const uint64_t len = !c || op == GDN_OP_DECODE ? 1 : op == GDN_OP_PREFILL ? c->u32[GDN_PREFILL_U_SEQ_LEN] : c->u32[0];
     rule_counts n = { .batch = batch, .tokens = batch * len, .sequences = gdn__by_sequence(&s->base) ? s->stash_seqs : batch };
     if (!c && op == GDN_OP_PREFILL) n.tokens = s->max_tokens;
-    if (!c && (op == GDN_OP_VERIFY || op == GDN_OP_VERIFY_WOA)) n.tokens = batch * s->max_rows;
+    if (!c && (op == GDN_OP_VERIFY || op == GDN_OP_VERIFY_WOA || op == GDN_OP_ROUND)) n.tokens = batch * s->max_rows;
     if (s->ckpt_every) n.ckpts = c ? batch * (len / s->ckpt_every) : s->max_tokens / s->ckpt_every;
     if (s->offsets && c) n.tokens = 1, n.ckpts = 0, n.packed = GDN__PACKED;
     return n;

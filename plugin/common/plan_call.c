@@ -95,6 +95,10 @@ static optional_pointers optional_of(uint32_t op) {
         return (optional_pointers) { .offsets = 1u << GDN_FOLD_P_CU_ROWS,
                                      .slots = 1u << GDN_FOLD_P_IN_SLOTS,
                                      .by_sequence = 1u << GDN_FOLD_P_SEQ_IDS };
+    case GDN_OP_ROUND:
+        return (optional_pointers) { .offsets = 1u << GDN_ROUND_P_CU_ROWS,
+                                     .slots = 1u << GDN_ROUND_P_IN_SLOTS,
+                                     .by_sequence = 1u << GDN_ROUND_P_SEQ_IDS };
     case GDN_OP_FLAG_CLEAR: return (optional_pointers) { .by_sequence = 1u << GDN_FLAG_CLEAR_P_SEQ_IDS };
     case GDN_OP_CONV1D: return (optional_pointers) { .offsets = 1u << GDN_CONV1D_P_CU_SEQLENS };
     case GDN_OP_CONV_FUSED: return (optional_pointers) { .offsets = 1u << GDN_CONV_FUSED_P_CU_SEQLENS };

@@ -13,7 +13,7 @@
 #include "gdn_plugin.h"
 #include <stdbool.h>
 
-enum { GDN__MAX_PTR = 16, GDN__MAX_U32 = 4 };
+enum { GDN__MAX_PTR = 18, GDN__MAX_U32 = 4 };
 
 /* ---- the operations ---- */
 typedef struct gdn__arg {
@@ -65,6 +65,11 @@ float gdn__own_scale(uint32_t k_dim);
 /* Operations without activations do not look at act_type. */
 static inline bool gdn__has_activations(uint32_t op) {
     return op != GDN_OP_STATE_COPY && op != GDN_OP_STATE_ZERO && op != GDN_OP_FLAG_CLEAR && op != GDN_OP_FOLD;
+}
+
+/* Verifies that write no state and leave a stash. */
+static inline bool gdn__defers(uint32_t op) {
+    return op == GDN_OP_VERIFY_WOA || op == GDN_OP_ROUND;
 }
 
 /* What outlives a launch is found by the sequence's number. */

@@ -23,6 +23,8 @@ PTRS_(VERIFY_WOA);
 U32S_(VERIFY_WOA);
 PTRS_(FOLD);
 U32S_(FOLD);
+PTRS_(ROUND);
+U32S_(ROUND);
 PTRS_(NORM);
 U32S_(NORM);
 PTRS_(STATE_COPY);
@@ -52,6 +54,7 @@ U32S_(FLAG_CLEAR);
     X(VERIFY, gdn_rule_shape, GDN_PLAN_CHECKED | GDN_QK_L2NORM | GDN_VERIFY_BY_SEQUENCE | GDN_BF16_STATE) \
     X(VERIFY_WOA, gdn_rule_shape, GDN_PLAN_CHECKED | GDN_QK_L2NORM | GDN_VERIFY_BY_SEQUENCE)              \
     X(FOLD, gdn_rule_shape, GDN_PLAN_CHECKED | GDN_QK_L2NORM | GDN_VERIFY_BY_SEQUENCE)                    \
+    X(ROUND, gdn_rule_shape, GDN_PLAN_CHECKED | GDN_QK_L2NORM | GDN_VERIFY_BY_SEQUENCE)                   \
     X(FLAG_CLEAR, gdn_flag_shape, GDN_PLAN_CHECKED | GDN_VERIFY_BY_SEQUENCE)                              \
     X(NORM, gdn_norm_shape, GDN_PLAN_CHECKED)                                                             \
     X(STATE_COPY, gdn_state_shape, GDN_PLAN_CHECKED)                                                      \

@@ -39,7 +39,8 @@ static gdn_status check_state(gdn_rule_shape *s, const char *op, gdn_text *err) 
                          (unsigned long long)s->state_stride);
     const bool by_sequence = gdn__by_sequence(&s->base);
     const uint32_t entries = by_sequence ? s->stash_seqs : s->max_batch;
-    if (s->state_addr == GDN_STATE_TABLE && (s->base.op == GDN_OP_VERIFY || s->base.op == GDN_OP_FOLD) && s->slab_entries < entries)
+    if (s->state_addr == GDN_STATE_TABLE && (s->base.op == GDN_OP_VERIFY || s->base.op == GDN_OP_FOLD || s->base.op == GDN_OP_ROUND) &&
+        s->slab_entries < entries)
         return gdn__fail(err, GDN_E_ARG, "%s: slab_entries is %u, below %s, %u", op, s->slab_entries,
                          by_sequence ? "stash_seqs" : "max_batch", entries);
     return GDN_OK;
@@ -60,9 +61,9 @@ static gdn_status check_rows(gdn_rule_shape *s, const char *op, gdn_text *err) {
     return GDN_OK;
 }
 
-/* The flag's own demands; what verify_woa lacks, a guard says. */
+/* The flag's own demands; what verify_woa and round lack, a guard says. */
 static gdn_status check_by_sequence(const gdn_rule_shape *s, const char *op, gdn_text *err) {
-    if (!gdn__by_sequence(&s->base) || s->base.op == GDN_OP_VERIFY_WOA) return GDN_OK;
+    if (!gdn__by_sequence(&s->base) || gdn__defers(s->base.op)) return GDN_OK;
     if (s->base.flags & GDN_BF16_STATE)
         return gdn__fail(err, GDN_E_ARG, "%s: GDN_BF16_STATE and GDN_VERIFY_BY_SEQUENCE do not go together", op);
     if (s->stash_seqs < s->max_batch)
@@ -95,7 +96,7 @@ gdn_status gdn__shape_rule(gdn_rule_shape *s, gdn_text *err) {
         return gdn__fail(err, GDN_E_ARG, "%s: ckpt_every is %u, not a multiple of %d", op, s->ckpt_every, GDN_CHUNK);
     if (rows && ((st = check_rows(s, op, err)) || (st = check_by_sequence(s, op, err)))) return st;
     if (s->offsets && s->base.op == GDN_OP_DECODE) return gdn__fail(err, GDN_E_ARG, "%s: takes no offsets", op);
-    if (s->offsets && s->base.op == GDN_OP_VERIFY_WOA && !gdn__by_sequence(&s->base))
+    if (s->offsets && gdn__defers(s->base.op) && !gdn__by_sequence(&s->base))
         return gdn__fail(err, GDN_E_ARG, "%s: takes no offsets without GDN_VERIFY_BY_SEQUENCE", op);
     if (!isfinite(s->scale) || s->scale < 0) return gdn__fail(err, GDN_E_ARG, "%s: scale is not a finite number >= 0", op);
     if (s->scale == 0) s->scale = gdn__own_scale(s->k_dim);

@@ -37,7 +37,10 @@ static const rule_order *order_of(uint32_t op) {
                                      .ids = P(FOLD, SEQ_IDS),
                                      .batch = U(FOLD, BATCH),
                                      .len = U(FOLD, K_ROWS) };
+    static const rule_order round = { ROWS(ROUND),        .stash = P(ROUND, STASH), .flag = P(ROUND, FLAG),   .hi = P(ROUND, HI),
+                                      .na = P(ROUND, NA), .cu = P(ROUND, CU_ROWS),  .ids = P(ROUND, SEQ_IDS), .len = U(ROUND, ROWS) };
     switch (op) {
+    case GDN_OP_ROUND: return &round;
     case GDN_OP_PREFILL: return &prefill;
     case GDN_OP_DECODE: return &decode;
     case GDN_OP_VERIFY: return &verify;
@@ -126,4 +129,19 @@ gdn_status cpu_bind_rule(const gdn_plan *p, gdn__call *c, gdn_cpu_rule *r, gdn_t
     if (!r->state_out) r->state_out = (void *)(uintptr_t)c->ptr[o->state - 1];
     if (!s->ckpt_every) r->ckpt = NULL;
     return check_needed(s, r, err);
+}
+
+gdn_status cpu_bind_round(const gdn_plan *p, gdn__call *c, gdn_cpu_rule *verify, gdn_cpu_rule *fold, gdn_text *err) {
+    void *const pending = gdn__call_ptr(c, GDN_ROUND_P_PENDING, 4), *const word = gdn__call_ptr(c, GDN_ROUND_P_PENDING_FLAG, 4);
+    const gdn_status st = cpu_bind_rule(p, c, verify, err);
+    if (st) return st;
+    *fold = *verify;
+    fold->stash = pending;
+    fold->seq_len = c->u32[GDN_ROUND_U_K_ROWS];
+    fold->cu = NULL;
+    if (verify->record)
+        fold->record = word;
+    else
+        fold->engaged = word;
+    return GDN_OK;
 }

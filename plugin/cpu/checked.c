@@ -90,39 +90,42 @@ static gdn_status check_ids(const gdn_cpu_rule *c, const gdn_rule_shape *s, uint
 }
 
 /* What the record says must be something that a verify writes, and what it points to must be there. */
-static gdn_status check_record(const gdn_cpu_rule *c, const char *op, gdn_text *err) {
+static gdn_status check_record(const gdn_cpu_rule *c, uint32_t op, gdn_text *err) {
     for (uint32_t b = 0; b < c->batch; b++) {
         if (is_padding(c, b)) continue;
         const uint32_t id = gdn__rule_id(c, b), word = c->record[id], rows = word & GDN_RECORD_ROWS;
         const uint32_t kind = word & ~(uint32_t)GDN_RECORD_ROWS, most = kind == GDN_RECORD_DEFERRED ? GDN_WOA_ROWS : GDN_MAX_ROWS;
         if (word == GDN_RECORD_NONE) continue;
-        if ((kind != GDN_RECORD_DEFERRED && kind != GDN_RECORD_KEPT) || rows > most)
-            return bad(err, GDN_OP_FOLD, GDN_BAD_RECORD, id, 0, word, 0);
+        if ((kind != GDN_RECORD_DEFERRED && kind != GDN_RECORD_KEPT) || rows > most) return bad(err, op, GDN_BAD_RECORD, id, 0, word, 0);
         const uint32_t na = c->na[b] < rows ? c->na[b] : rows, room = c->hi ? c->hi_capacity : 0;
         if (na == 0) continue;
-        if (kind == GDN_RECORD_DEFERRED && !c->stash) return bad(err, GDN_OP_FOLD, GDN_BAD_NO_STASH, id, 0, na, 1);
-        if (kind == GDN_RECORD_KEPT && na > room) return bad(err, GDN_OP_FOLD, GDN_BAD_NO_KEPT, id, 0, na, room);
+        if (kind == GDN_RECORD_DEFERRED && !c->stash) return bad(err, op, GDN_BAD_NO_STASH, id, 0, na, 1);
+        if (kind == GDN_RECORD_KEPT && na > room) return bad(err, op, GDN_BAD_NO_KEPT, id, 0, na, room);
         if (kind == GDN_RECORD_KEPT && !gdn__step_hi(c, b, na - 1))
-            return gdn__fail(err, GDN_E_CHECKED, "%s: hi_tables has no state for sequence %u after row %u", op, id, na - 1);
+            return gdn__fail(err, GDN_E_CHECKED, "%s: hi_tables has no state for sequence %u after row %u", gdn__op_name(op), id, na - 1);
     }
     return GDN_OK;
 }
 
 /* A plain verify has written the state of all its rows: fewer accepted ones need the states it kept. */
-static gdn_status check_kept(const gdn_cpu_rule *c, const char *op, gdn_text *err) {
+static gdn_status check_kept(const gdn_cpu_rule *c, uint32_t op, gdn_text *err) {
     for (uint32_t b = 0; *c->engaged != 1 && b < c->batch; b++) {
         const uint64_t rows = c->cu ? (uint64_t)(offset_at(c->cu, c->cu64, b + 1) - offset_at(c->cu, c->cu64, b)) : c->seq_len;
         if (c->na[b] == 0 || c->na[b] >= rows || is_padding(c, b)) continue;
-        if (!c->hi) return bad(err, GDN_OP_FOLD, GDN_BAD_NO_HI, b, 0, c->na[b], (int64_t)rows);
+        if (!c->hi) return bad(err, op, GDN_BAD_NO_HI, b, 0, c->na[b], (int64_t)rows);
         if (c->addr == GDN_STATE_TABLE && !((const uint64_t *)c->hi)[(uint64_t)(c->na[b] - 1) * c->slab_entries + b])
-            return gdn__fail(err, GDN_E_CHECKED, "%s: hi_tables has no state for sequence %u after row %u", op, b, c->na[b] - 1);
+            return gdn__fail(err, GDN_E_CHECKED, "%s: hi_tables has no state for sequence %u after row %u", gdn__op_name(op), b,
+                             c->na[b] - 1);
     }
     return GDN_OK;
 }
 
+gdn_status cpu_check_fold(const gdn_cpu_rule *c, uint32_t op, gdn_text *err) {
+    return c->record ? check_record(c, op, err) : check_kept(c, op, err);
+}
+
 gdn_status cpu_check_rule(const gdn_plan *p, const gdn_cpu_rule *c, gdn_text *err) {
     const gdn_rule_shape *s = &p->shape.rule;
-    const char *op = gdn__op_name(s->base.op);
     const uint32_t number = s->base.op;
     gdn_status st = GDN_OK;
     const uint32_t longest = c->seq_len ? c->seq_len : s->max_tokens;
@@ -130,7 +133,7 @@ gdn_status cpu_check_rule(const gdn_plan *p, const gdn_cpu_rule *c, gdn_text *er
     if (c->cu && number != GDN_OP_PREFILL)
         st = check_offsets(err, number, c->cu, c->cu64, c->batch, (uint64_t)c->batch * c->seq_len, c->seq_len);
     if (!st) st = check_ids(c, s, number, err);
-    if (!st && s->base.op == GDN_OP_FOLD) st = c->record ? check_record(c, op, err) : check_kept(c, op, err);
+    if (!st && number == GDN_OP_FOLD) st = cpu_check_fold(c, number, err);
     if (st || !(s->base.flags & GDN_PLAN_CHECKED)) return st;
     if (is_pool(c) &&
         ((st = check_slots(err, number, c->in_slots, c->batch, s->num_slots, false)) ||

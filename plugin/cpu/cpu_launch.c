@@ -38,6 +38,17 @@ static gdn_status run_rule(const gdn_plan *p, gdn__call *c, gdn_text *err) {
     return GDN_OK;
 }
 
+/* The fold of the round before, then this one's verify. */
+static gdn_status run_round(const gdn_plan *p, gdn__call *c, gdn_text *err) {
+    gdn_cpu_rule verify, fold;
+    gdn_status st = cpu_bind_round(p, c, &verify, &fold, err);
+    if (!st) st = cpu_check_rule(p, &verify, err);
+    if (!st) st = cpu_check_fold(&fold, GDN_OP_ROUND, err);
+    if (st) return st;
+    gdn_cpu_round(&verify, &fold);
+    return GDN_OK;
+}
+
 static gdn_status run_conv(const gdn_plan *p, gdn__call *c, gdn_text *err) {
     gdn_cpu_conv v;
     gdn_status st = cpu_bind_conv(p, c, &v, err);
@@ -88,6 +99,7 @@ static gdn_status launch(const gdn_plan *p, const gdn_launch_args *args, gdn_tex
     case GDN_OP_VERIFY:
     case GDN_OP_VERIFY_WOA:
     case GDN_OP_FOLD: st = run_rule(p, &c, err); break;
+    case GDN_OP_ROUND: st = run_round(p, &c, err); break;
     case GDN_OP_CONV1D:
     case GDN_OP_CONV_FUSED: st = run_conv(p, &c, err); break;
     case GDN_OP_DECODE_STEP: st = cpu_run_step(p, &c, err); break;

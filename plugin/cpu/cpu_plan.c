@@ -16,6 +16,7 @@
     X(VERIFY, "verify")                     \
     X(VERIFY_WOA, "verify_woa")             \
     X(FOLD, "fold")                         \
+    X(ROUND, "round")                       \
     X(NORM, "gated_rmsnorm")                \
     X(DECODE_STEP, "decode_step")
 #define CPU_PLAIN(X)                 \
@@ -69,9 +70,9 @@ static void fall_back(cpu_decision *d, uint32_t guard, const char *text, const c
 
 static void decide_rule(const gdn__levers *lv, uint32_t isa, const gdn_rule_shape *s, const uint32_t *u32, cpu_decision *d) {
     const uint32_t op = s->base.op, row_index = op == GDN_OP_FOLD ? (uint32_t)GDN_FOLD_U_K_ROWS : (uint32_t)GDN_VERIFY_U_ROWS;
-    const bool has_rows = op == GDN_OP_VERIFY || op == GDN_OP_VERIFY_WOA || op == GDN_OP_FOLD;
+    const bool has_rows = op == GDN_OP_VERIFY || gdn__defers(op) || op == GDN_OP_FOLD;
     const uint32_t rows = !has_rows ? 0 : u32 ? u32[row_index] : s->max_rows;
-    if (op == GDN_OP_VERIFY_WOA) {
+    if (gdn__defers(op)) {
         const uint32_t batch = u32 ? u32[GDN_VERIFY_WOA_U_BATCH] : s->max_batch, g = gdn__woa_pick(lv->woa, true, s, rows, batch);
         d->route.lever = "gdn_woa";
         d->route.lever_where = lv->woa_where;
@@ -108,7 +109,8 @@ void cpu_decide(const gdn__levers *lv, uint32_t isa, const gdn__shape *shape, co
     case GDN_OP_DECODE:
     case GDN_OP_VERIFY:
     case GDN_OP_VERIFY_WOA:
-    case GDN_OP_FOLD: decide_rule(lv, isa, &shape->rule, u32, d); break;
+    case GDN_OP_FOLD:
+    case GDN_OP_ROUND: decide_rule(lv, isa, &shape->rule, u32, d); break;
     case GDN_OP_BA_GATES:
         if (lv->ba_hopper) {
             const gdn_ba_shape *s = &shape->ba;

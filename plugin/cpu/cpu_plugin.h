@@ -42,11 +42,15 @@ const char *cpu_entry(uint32_t op, uint32_t isa);
 
 /* ---- launch ---- */
 gdn_status cpu_bind_rule(const gdn_plan *p, gdn__call *c, gdn_cpu_rule *out, gdn_text *err);
+/* Both parts of a round. */
+gdn_status cpu_bind_round(const gdn_plan *p, gdn__call *c, gdn_cpu_rule *verify, gdn_cpu_rule *fold, gdn_text *err);
 gdn_status cpu_bind_conv(const gdn_plan *p, gdn__call *c, gdn_cpu_conv *out, gdn_text *err);
 gdn_status cpu_run_layer(const gdn_plan *p, gdn__call *c, gdn_text *err); /* gates, b/a, norm, states, W4A4 */
 gdn_status cpu_run_step(const gdn_plan *p, gdn__call *c, gdn_text *err);
 uint64_t cpu_step_workspace(const gdn_step_shape *s);
 gdn_status cpu_check_rule(const gdn_plan *p, const gdn_cpu_rule *c, gdn_text *err);
+/* What a fold is told to apply must be there. */
+gdn_status cpu_check_fold(const gdn_cpu_rule *c, uint32_t op, gdn_text *err);
 gdn_status cpu_check_conv(const gdn_plan *p, const gdn_cpu_conv *c, gdn_text *err);
 gdn_status cpu_check_accepted(gdn_text *err, uint32_t op, const int32_t *slots, const int32_t *accepted, uint32_t n, uint32_t most);
 gdn_status cpu_check_step(const gdn_step_shape *s, const int32_t *slots, uint32_t n, gdn_text *err);

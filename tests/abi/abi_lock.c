@@ -381,6 +381,39 @@ LAST(gdn_lever_info, 64, 2)
 LAST(gdn_target_info, 64, 2)
 #endif
 
+/* ---- 0.3: nothing that was there grew ---- */
+#if GDN_ABI_MINOR >= 3
+LAST(gdn_step_shape, 128, 3)
+LAST(gdn_text, 24, 3)
+LAST(gdn_shape, 16, 3)
+LAST(gdn_device, 40, 3)
+LAST(gdn_compile_job, 64, 3)
+LAST(gdn_dims, 32, 3)
+LAST(gdn_backend, 136, 3)
+LAST(gdn_lever, 24, 3)
+LAST(gdn_host, 48, 3)
+LAST(gdn_refusal, 16, 3)
+LAST(gdn_route, 152, 3)
+LAST(gdn_launch_args, 40, 3)
+LAST(gdn_counter, 24, 3)
+LAST(gdn_vtable, 88, 3)
+LAST(gdn_plugin, 72, 3)
+LAST(gdn_modules, 24, 3)
+LAST(gdn_rule_shape, 136, 3)
+LAST(gdn_flag_shape, 16, 3)
+LAST(gdn_conv_shape, 104, 3)
+LAST(gdn_gates_shape, 48, 3)
+LAST(gdn_ba_shape, 48, 3)
+LAST(gdn_norm_shape, 48, 3)
+LAST(gdn_state_shape, 64, 3)
+LAST(gdn_w4a4_shape, 32, 3)
+LAST(gdn_setting, 16, 3)
+LAST(gdn_options, 72, 3)
+LAST(gdn_info, 112, 3)
+LAST(gdn_lever_info, 64, 3)
+LAST(gdn_target_info, 64, 3)
+#endif
+
 #endif
 
 typedef int gdn_abi_lock_is_not_empty;

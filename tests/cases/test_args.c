@@ -28,6 +28,7 @@ LISTS(DECODE);
 LISTS(VERIFY);
 LISTS(VERIFY_WOA);
 LISTS(FOLD);
+LISTS(ROUND);
 LISTS(FLAG_CLEAR);
 LISTS(CONV1D);
 LISTS(CONV_FUSED);
@@ -44,6 +45,7 @@ U32S(DECODE);
 U32S(VERIFY);
 U32S(VERIFY_WOA);
 U32S(FOLD);
+U32S(ROUND);
 U32S(CONV1D);
 U32S(CONV_FUSED);
 U32S(GATES);
@@ -60,7 +62,7 @@ U32S(W4A4_GEMV);
         .state_addr = GDN_STATE_POOL, .state_type = GDN_F32, .max_tokens = 8, .max_batch = 2, .max_rows = 4, .stash_seqs = 2          \
     }
 static const gdn_rule_shape prefill = RULE(GDN_OP_PREFILL), decode = RULE(GDN_OP_DECODE), verify = RULE(GDN_OP_VERIFY),
-                            woa = RULE(GDN_OP_VERIFY_WOA), fold = RULE(GDN_OP_FOLD);
+                            woa = RULE(GDN_OP_VERIFY_WOA), fold = RULE(GDN_OP_FOLD), round_ = RULE(GDN_OP_ROUND);
 static const gdn_flag_shape flag = { SHAPE_BASE(gdn_flag_shape, GDN_OP_FLAG_CLEAR, 0) };
 static const gdn_conv_shape conv = { .base = SHAPE_BASE(gdn_conv_shape, GDN_OP_CONV1D, GDN_F32),
                                      .channels = 8,
@@ -112,6 +114,7 @@ static const op_row rows[] = {
     ROW(VERIFY, verify, four_two, VERIFY_u32n, 2),
     ROW(VERIFY_WOA, woa, four_two, VERIFY_WOA_u32n, 2),
     ROW(FOLD, fold, four_two, FOLD_u32n, 2),
+    ROW(ROUND, round_, four_two, ROUND_u32n, 2),
     ROW(FLAG_CLEAR, flag, NULL, NULL, 0),
     ROW(CONV1D, conv, two_four, CONV1D_u32n, 2),
     ROW(CONV_FUSED, fused, two_four, CONV_FUSED_u32n, 2),
@@ -136,7 +139,7 @@ static void fill_pointers(uint64_t *ptr, const op_row *r) {
 }
 
 static int make_arena(void **state) {
-    arena = calloc(GDN_CONV1D_N_PTR + 8u, PART);
+    arena = calloc(GDN_ROUND_N_PTR + 1u, PART);
     return arena && target_setup(state) == 0 ? 0 : -1;
 }
 
@@ -147,7 +150,7 @@ static int free_arena(void **state) {
 
 static bool arena_is_zero(void) {
     const uint64_t *w = (const uint64_t *)(const void *)arena;
-    for (uint64_t i = 0; i < (GDN_CONV1D_N_PTR + 8ull) * PART / 8; i++) {
+    for (uint64_t i = 0; i < (GDN_ROUND_N_PTR + 1ull) * PART / 8; i++) {
         if (w[i]) return false;
     }
     return true;
@@ -159,11 +162,11 @@ static void every_required_pointer(void **state) {
         const op_row *r = &rows[i];
         gdn_hplan *p = plan_ok(r->shape);
         for (uint32_t k = 0; k < r->n_ptr; k++) {
-            uint64_t ptr[20];
+            uint64_t ptr[24];
             fill_pointers(ptr, r);
             if (r->need[k] != GDN_REQ) continue;
             ptr[k] = 0;
-            memset(arena, 0, (GDN_CONV1D_N_PTR + 8ull) * PART);
+            memset(arena, 0, (GDN_ROUND_N_PTR + 1ull) * PART);
             target_log_clear();
             const gdn_status st = launch(p, r->n_ptr, ptr, r->n_u32, r->u32);
             const bool named = target_logged(r->ptr_name[k]) || (r->op == GDN_OP_VERIFY_WOA && target_logged(GDN_WOA_NULL_TEXT));
@@ -181,9 +184,9 @@ static void with_all_pointers_the_launches_are_done(void **state) {
     for (uint32_t i = 0; i < N_OF(rows); i++) {
         const op_row *r = &rows[i];
         gdn_hplan *p = plan_ok(r->shape);
-        uint64_t ptr[20];
+        uint64_t ptr[24];
         fill_pointers(ptr, r);
-        memset(arena, 0, (GDN_CONV1D_N_PTR + 8ull) * PART);
+        memset(arena, 0, (GDN_ROUND_N_PTR + 1ull) * PART);
         target_log_clear();
         /* Slots 0 and 0 would be written twice: the second is padding. */
         for (uint32_t k = 0; k < r->n_ptr; k++) {
@@ -205,16 +208,16 @@ static void every_count_above_its_maximum(void **state) {
             if (strcmp(r->u32_name[k], "scale2") == 0) continue;
             static const uint32_t above[] = { 9, 65, 0xffffffffu };
             for (uint32_t j = 0; j < N_OF(above); j++) {
-                uint64_t ptr[20];
+                uint64_t ptr[24];
                 uint32_t u32[4] = { 0 };
                 fill_pointers(ptr, r);
                 memcpy(u32, r->u32, r->n_u32 * 4);
                 u32[k] = above[j];
-                memset(arena, 0, (GDN_CONV1D_N_PTR + 8ull) * PART);
+                memset(arena, 0, (GDN_ROUND_N_PTR + 1ull) * PART);
                 target_log_clear();
                 const gdn_status st = launch(p, r->n_ptr, ptr, r->n_u32, u32);
                 /* write-on-accept has its own words for a wrong number of rows or sequences */
-                const bool refused = st == GDN_REFUSED && r->op == GDN_OP_VERIFY_WOA;
+                const bool refused = st == GDN_REFUSED && (r->op == GDN_OP_VERIFY_WOA || r->op == GDN_OP_ROUND);
                 gdn_route route = { .struct_size = (uint32_t)sizeof route };
                 assert_int_equal(gdn_explain(p, r->n_u32, u32, &route), st); /* explain answers what launch does */
                 if (!(st == GDN_E_ARG || refused) || !target_logged(r->u32_name[k]))
@@ -235,18 +238,18 @@ static void memory_that_overlaps(void **state) {
     } pairs[] = { { "PREFILL", "output", "query" }, { "DECODE", "output", "value" }, { "VERIFY", "out", "k" },
                   { "CONV1D", "out", "x" },         { "CONV_FUSED", "out_k", "x" },  { "GATES", "out", "a" },
                   { "BA_GATES", "gate_out", "A" },  { "NORM", "out", "z" },          { "STATE_ZERO", "dst", "dst_slots" },
-                  { "W4A4_QUANT", "Aq", "A" },      { "W4A4_GEMV", "C", "Bq" } };
+                  { "W4A4_QUANT", "Aq", "A" },      { "W4A4_GEMV", "C", "Bq" },      { "ROUND", "stash", "pending_stash" } };
     for (uint32_t i = 0; i < 2 * N_OF(pairs); i++) {
         const op_row *r = rows;
         uint32_t to = 0, from = 0;
-        uint64_t ptr[20];
+        uint64_t ptr[24];
         while (strcmp(r->name, pairs[i / 2].op) != 0) r++;
         while (strcmp(r->ptr_name[to], pairs[i / 2].written) != 0) to++;
         while (strcmp(r->ptr_name[from], pairs[i / 2].read) != 0) from++;
         gdn_hplan *p = plan_ok(r->shape);
         fill_pointers(ptr, r);
         ptr[to] = ptr[from] + i % 2;
-        memset(arena, 0, (GDN_CONV1D_N_PTR + 8ull) * PART);
+        memset(arena, 0, (GDN_ROUND_N_PTR + 1ull) * PART);
         target_log_clear();
         const gdn_status st = launch(p, r->n_ptr, ptr, r->n_u32, r->u32);
         if (st != GDN_E_ARG || !target_logged("overlaps") || !target_logged(pairs[i / 2].written) || !target_logged(pairs[i / 2].read))
@@ -276,7 +279,7 @@ static void pointers_without_a_use(void **state) {
                 if (slots) s.rule.state_addr = GDN_STATE_CONTIGUOUS;
                 if (slots && r->op == GDN_OP_VERIFY) s.rule.max_batch = 1;
                 gdn_hplan *p = plan_ok(&s);
-                uint64_t ptr[20];
+                uint64_t ptr[24];
                 uint32_t u32[4] = { 0 };
                 fill_pointers(ptr, r);
                 if (r->n_u32) memcpy(u32, r->u32, r->n_u32 * 4);
@@ -284,7 +287,7 @@ static void pointers_without_a_use(void **state) {
                 for (uint32_t n = 0; slots && n < r->n_ptr; n++)
                     if (strcmp(r->ptr_name[n], "in_tab") == 0) ptr[n] = 0;
                 ptr[k] = addr_of(arena + (uint64_t)k * PART);
-                memset(arena, 0, (GDN_CONV1D_N_PTR + 8ull) * PART);
+                memset(arena, 0, (GDN_ROUND_N_PTR + 1ull) * PART);
                 target_log_clear();
                 const gdn_status st = launch(p, r->n_ptr, ptr, r->n_u32, u32);
                 if (st != GDN_E_ARG || !target_logged(optional[j]))
@@ -294,7 +297,8 @@ static void pointers_without_a_use(void **state) {
                 seen++;
             }
     }
-    assert_int_equal(seen, 4 + 2 + 5 + 3 + 3 + 1 + 1 + 1); /* prefill, decode, verify, write-on-accept, fold, clear, both convolutions */
+    assert_int_equal(seen, 4 + 2 + 5 + 3 + 3 + 3 + 1 + 1 +
+                               1); /* prefill, decode, verify, write-on-accept, fold, round, clear, both convolutions */
 }
 
 /* B126: no sequences, rows or pairs, and not one pointer: done, and no launch is counted. */
@@ -304,7 +308,7 @@ static void B126_nothing_to_do_with_NULL_pointers(void **state) {
         const op_row *r = &rows[i];
         if (r->n_u32 == 0) continue;
         gdn_hplan *p = plan_ok(r->shape);
-        const uint64_t null[20] = { 0 };
+        const uint64_t null[24] = { 0 };
         const uint32_t last = r->n_u32 - 1; /* rows, M, count; batch: the first of prefill and conv, the last of verify */
         const bool batch_first = strcmp(r->u32_name[0], "batch") == 0;
         uint32_t u32[4] = { 0 };
@@ -389,7 +393,7 @@ static void fields_of_other_operations(void **state) {
 static void launch_arguments_themselves(void **state) {
     (void)state;
     gdn_hplan *p = plan_ok(&decode);
-    uint64_t ptr[20];
+    uint64_t ptr[24];
     fill_pointers(ptr, &rows[1]);
     const uint32_t one = 1;
     const gdn_launch_args good = { .struct_size = sizeof good, .n_ptr = rows[1].n_ptr, .n_u32 = 1, .ptr = ptr, .u32 = &one };

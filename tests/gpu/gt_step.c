@@ -1,16 +1,16 @@
-/* gt_step.c - decode, verify, write-on-accept and fold: rounds on the device and on the cpu target, byte for byte (K-major states, linear
- * gates), the other forms within a tolerance, and replays of a captured round with other accepted counts. */
+/* gt_step.c - decode, verify, write-on-accept, fold and the round: rounds on the device and on the cpu target, byte for byte (K-major
+ * states, linear gates), the other forms within a tolerance, and replays of a captured round with other accepted counts. */
 #include "gt.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { NK = 2, NV = 4, D = 128, BATCH = 5, SLOTS = BATCH + 3, MOST = 16, ROWS = BATCH * MOST };
-enum { OP_DECODE, OP_VERIFY, OP_WOA, OP_FOLD, OP_CLEAR, OPS };
-static const uint32_t op_of[OPS] = { GDN_OP_DECODE, GDN_OP_VERIFY, GDN_OP_VERIFY_WOA, GDN_OP_FOLD, GDN_OP_FLAG_CLEAR };
+enum { OP_DECODE, OP_VERIFY, OP_WOA, OP_FOLD, OP_ROUND, OP_CLEAR, OPS };
+static const uint32_t op_of[OPS] = { GDN_OP_DECODE, GDN_OP_VERIFY, GDN_OP_VERIFY_WOA, GDN_OP_FOLD, GDN_OP_ROUND, GDN_OP_FLAG_CLEAR };
 
 /* One target's memory and plans. */
-enum { B_Q, B_K, B_V, B_GB, B_OUT, B_POOL, B_SLOTS, B_HI, B_STASH, B_FLAG, B_NA, B_FRESH, B_N };
+enum { B_Q, B_K, B_V, B_GB, B_OUT, B_POOL, B_SLOTS, B_HI, B_STASH, B_FLAG, B_STASH2, B_FLAG2, B_NA, B_FRESH, B_N };
 static const uint64_t bytes_of[B_N] = {
     [B_Q] = ROWS * NK * D * 2ull,
     [B_K] = ROWS * NK * D * 2ull,
@@ -22,6 +22,8 @@ static const uint64_t bytes_of[B_N] = {
     [B_HI] = BATCH * (MOST - 1ull) * NV * D * D * 4,
     [B_STASH] = BATCH * 4ull * (NV * D + NV + NK * D) * 4,
     [B_FLAG] = 4,
+    [B_STASH2] = BATCH * 4ull * (NV * D + NV + NK * D) * 4, /* of every other round */
+    [B_FLAG2] = 4,
     [B_NA] = BATCH * 4,
     [B_FRESH] = BATCH,
 };
@@ -51,7 +53,7 @@ static bool side_up(gt *t, side *s, const char *target, uint32_t flags) {
                              .state_addr = GDN_STATE_POOL,
                              .state_type = GDN_F32,
                              .max_batch = BATCH,
-                             .max_rows = i == OP_WOA ? 4 : MOST,
+                             .max_rows = i == OP_WOA || i == OP_ROUND ? 4 : MOST,
                              .hi_capacity = MOST - 1,
                              .stash_seqs = BATCH,
                              .num_slots = SLOTS };
@@ -75,12 +77,23 @@ static bool go(gt *t, side *s, uint32_t op, uint32_t rows, void *stream) {
     const uint64_t verify[] = { m[B_POOL], m[B_Q], m[B_K], m[B_V], m[B_GB], beta, m[B_OUT], m[B_HI], 0, 0, m[B_SLOTS], 0, m[B_FRESH] };
     const uint64_t woa[] = { m[B_POOL], m[B_Q], m[B_K], m[B_V], m[B_GB], beta, m[B_OUT], m[B_STASH], m[B_FLAG], m[B_SLOTS], m[B_FRESH] };
     const uint64_t fold[] = { m[B_POOL], m[B_STASH], m[B_NA], m[B_HI], m[B_FLAG], m[B_SLOTS], m[B_FRESH] };
-    const uint64_t *const ptr[] = { decode, verify, woa, fold, &m[B_FLAG] };
-    const uint32_t n_ptr[] = { GT_N(decode), GT_N(verify), GT_N(woa), GT_N(fold), 1 };
-    const uint32_t u32[] = { op == OP_DECODE ? BATCH : rows, BATCH }, n_u32[] = { 1, 2, 2, 2, 0 };
+    const uint64_t *const ptr[] = { decode, verify, woa, fold, NULL, &m[B_FLAG] };
+    const uint32_t n_ptr[] = { GT_N(decode), GT_N(verify), GT_N(woa), GT_N(fold), 0, 1 };
+    const uint32_t u32[] = { op == OP_DECODE ? BATCH : rows, BATCH }, n_u32[] = { 1, 2, 2, 2, 2, 0 };
     const gdn_launch_args args = { (uint32_t)sizeof args, n_ptr[op], n_u32[op], 0, stream, ptr[op], u32 };
     const gdn_status st = gdn_launch(s->plan[op], &args);
     return gt_check(t, st == GDN_OK, "%s: %s", gdn_op_name(op_of[op]), gdn_status_name(st));
+}
+
+/* One launch for a round; odd ones leave what even ones take up. */
+static bool go_round(gt *t, side *s, uint32_t odd, void *stream) {
+    const uint64_t *m = s->mem, stash[] = { m[B_STASH], m[B_STASH2] }, flag[] = { m[B_FLAG], m[B_FLAG2] };
+    const uint64_t ptr[] = { m[B_POOL], m[B_Q],      m[B_K],  m[B_V],     m[B_GB], m[B_GB] + NV * 4, m[B_OUT],  stash[odd],
+                             flag[odd], stash[!odd], m[B_NA], flag[!odd], 0,       m[B_SLOTS],       m[B_FRESH] };
+    const uint32_t u32[] = { 4, BATCH };
+    const gdn_launch_args args = { (uint32_t)sizeof args, GT_N(ptr), 2, 0, stream, ptr, u32 };
+    const gdn_status st = gdn_launch(s->plan[OP_ROUND], &args);
+    return gt_check(t, st == GDN_OK, "round: %s", gdn_status_name(st));
 }
 
 /* Random rows of a round, the same for both sides. */
@@ -161,6 +174,41 @@ static void rounds(gt *t, uint32_t n) {
     gt_end(t);
 }
 
+/* Rounds in one launch each, the device's out of a graph of two: the cpu target folds and verifies. */
+static void one_launch(gt *t, uint32_t n) {
+    side dev, cpu, *const both[] = { &dev, &cpu };
+    void *stream = NULL;
+    gpu_graph graph = { 0 };
+    if (!gt_begin(t, "%s", "round_graph_replayed_with_other_counts")) return;
+    if (gt_needs_device(t)) {
+        const bool one = side_up(t, &dev, t->target, 0), other = side_up(t, &cpu, "cpu", 0); /* both: both are taken down */
+        bool ok = one && other;
+        ok = ok && states_in(t, both, 2) && gt_check(t, (stream = gpu_stream(t->clock, true)) != NULL, "stream");
+        for (uint32_t i = 0; ok && i < 2; i++)
+            ok = gdn_fill(both[i]->g, NULL, both[i]->mem[B_FLAG], 0, 4) == GDN_OK &&
+                 gdn_fill(both[i]->g, NULL, both[i]->mem[B_FLAG2], 0, 4) == GDN_OK;
+        ok = ok && gt_check(t, gdn_sync(dev.g, NULL) == GDN_OK, "sync") && gt_check(t, gpu_capture_begin(t->clock, stream, 0), "capture") &&
+             go_round(t, &dev, 1, stream) && go_round(t, &dev, 0, stream) &&
+             gt_check(t, gpu_capture_end(t->clock, stream, &graph), "end of capture");
+        for (uint32_t r = 0; ok && r < n; r++) { /* both launches of a replay take the same rows and counts */
+            uint32_t na[BATCH];
+            for (uint32_t b = 0; b < BATCH; b++) na[b] = (r + b) % 6;
+            ok = rows_in(t, both, 2) && put(t, &dev, B_NA, na) && put(t, &cpu, B_NA, na) &&
+                 gt_check(t, gdn_sync(dev.g, NULL) == GDN_OK, "sync") && gt_check(t, gpu_graph_go(t->clock, &graph, stream), "replay") &&
+                 gt_check(t, gdn_sync(dev.g, stream) == GDN_OK, "sync");
+            ok = ok && go_round(t, &cpu, 1, NULL) && go_round(t, &cpu, 0, NULL) &&
+                 same(t, &dev, &cpu, B_OUT, BATCH * 4ull * NV * D * 2, "outputs") &&
+                 same(t, &dev, &cpu, B_POOL, bytes_of[B_POOL], "states") && same(t, &dev, &cpu, B_STASH, bytes_of[B_STASH], "stash") &&
+                 same(t, &dev, &cpu, B_STASH2, bytes_of[B_STASH2], "other stash");
+        }
+        gpu_graph_free(t->clock, &graph);
+        if (stream) gpu_stream_free(t->clock, stream);
+        side_down(&dev);
+        side_down(&cpu);
+    }
+    gt_end(t);
+}
+
 /* clear, deferred verify and fold captured once; replayed with other rows and other counts. */
 static void replays(gt *t) {
     side dev, cpu, *const both[] = { &dev, &cpu };
@@ -194,4 +242,5 @@ static void replays(gt *t) {
 void gt_test_step(gt *t) {
     rounds(t, t->clock ? t->brief ? 12 : 1000 : 3);
     if (!t->brief) replays(t);
+    if (!t->brief) one_launch(t, 12);
 }

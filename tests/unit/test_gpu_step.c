@@ -44,7 +44,7 @@ static gdn_rule_shape rule(uint32_t op, uint32_t flags, uint32_t addr) {
                          .state_type = GDN_F32,
                          .state_addr = addr,
                          .max_batch = 8,
-                         .max_rows = op == GDN_OP_VERIFY_WOA ? 4 : 16,
+                         .max_rows = op == GDN_OP_VERIFY_WOA || op == GDN_OP_ROUND ? 4 : 16,
                          .slab_entries = 40,
                          .stash_seqs = 30 };
     s.base.flags = flags;
@@ -55,8 +55,8 @@ static gdn_rule_shape rule(uint32_t op, uint32_t flags, uint32_t addr) {
 static void run(bench *b, const gdn_shape *shape, uint32_t n_ptr, uint32_t null, const uint32_t *u32, uint32_t n_u32, uint32_t params,
                 const char *entry, uint32_t gx, uint32_t gy, uint32_t block) {
     gdn_plan *plan = NULL;
-    uint64_t ptr[16];
-    for (uint32_t i = 0; i < 16; i++) ptr[i] = null >> i & 1 ? 0 : AT(i + 1);
+    uint64_t ptr[GDN_ROUND_N_PTR]; /* the most */
+    for (uint32_t i = 0; i < GDN_ROUND_N_PTR; i++) ptr[i] = null >> i & 1 ? 0 : AT(i + 1);
     if (b->id->ops->plan(b->ctx, shape, NULL, &plan, &b->err)) fail_msg("plan: %s", b->text);
     const uint32_t loads = b->m.loads, before = b->m.launches;
     const gdn_launch_args args = { (uint32_t)sizeof args, n_ptr, n_u32, 0, (void *)0x77, ptr, u32 };
@@ -238,6 +238,35 @@ static void clear_by_sequence(void **state) {
     down(&b);
 }
 
+/* One entry with every argument; few heads in eight parts, more in four, as many blocks as fit at once. */
+static void a_round(void **state) {
+    (void)state;
+    static const char *const entry = "gated_delta_rule_wy4_round", *const widths = "8888888888888444444444448488844844";
+    const uint32_t five[] = { 4, 5, 3 }, one[] = { 4, 1, 0 };
+    gdn_rule_shape s = rule(GDN_OP_ROUND, WORDS, GDN_STATE_POOL);
+    bench b;
+    up(&b, "hopper");
+    s.offsets = GDN_OFFSETS_I32;
+    run(&b, &s.base, GDN_ROUND_N_PTR, 0, five, 3, 34, entry, 660, 1, 128);
+    params_are(&b, (const uint64_t[]) { AT(1),  AT(2), AT(3),  AT(4), AT(5),  AT(6), AT(7), AT(8),  AT(9), AT(10), AT(11), AT(12),
+                                        AT(13), 40,    3,      5,     16,     48,    128,   128,    2048,  6144,   96,     STASH,
+                                        AT(15), 0,     AT(14), STATE, AT(17), 0,     4,     AT(18), 1,     4 },
+               widths);
+    s = rule(GDN_OP_ROUND, 0, GDN_STATE_TABLE);
+    const uint32_t null = 1u << GDN_ROUND_P_IN_SLOTS | 1u << GDN_ROUND_P_CU_ROWS | 1u << GDN_ROUND_P_SEQ_IDS | 1u << GDN_ROUND_P_HI;
+    run(&b, &s.base, GDN_ROUND_N_PTR, null, one, 3, 34, entry, 384, 1, 128);
+    params_are(&b, (const uint64_t[]) { AT(1),  AT(2), AT(3), AT(4), AT(5), AT(6), AT(7), AT(8), AT(9), AT(10), AT(11), AT(12),
+                                        0,      40,    0,     1,     16,    48,    128,   128,   2048,  6144,   96,     STASH,
+                                        AT(15), 0,     0,     0,     0,     1,     3,     0,     0,     8 },
+               widths);
+    run(&b, &s.base, GDN_ROUND_N_PTR, null, one, 2, 34, entry, 384, 1, 128); /* k_rows is optional */
+    down(&b);
+    up(&b, "gb10");
+    run(&b, &s.base, GDN_ROUND_N_PTR, null, one, 3, 34, entry, 192, 1, 128);
+    run(&b, &s.base, GDN_ROUND_N_PTR, null, five, 3, 34, entry, 264, 1, 128);
+    down(&b);
+}
+
 static void bf16_states(void **state) {
     (void)state;
     bench b;
@@ -265,7 +294,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(verify_by_sequence),     cmocka_unit_test(verify_in_parts),  cmocka_unit_test(write_on_accept_by_sequence),
         cmocka_unit_test(write_on_accept_blocks), cmocka_unit_test(fold_by_sequence), cmocka_unit_test(fold_blocks),
-        cmocka_unit_test(clear_by_sequence),      cmocka_unit_test(bf16_states),
+        cmocka_unit_test(clear_by_sequence),      cmocka_unit_test(bf16_states),      cmocka_unit_test(a_round),
     };
     return cmocka_run_group_tests_name("gpu_step", tests, NULL, NULL) != 0;
 }

@@ -112,7 +112,7 @@ static void test_status_texts(void **state) {
     assert_string_equal(gdn_status_name(INT32_MAX), "unknown status");
     for (uint32_t op = 1; op <= 17; op++) assert_int_equal(gdn_op_by_name(gdn_op_name(op)), op);
     assert_null(gdn_op_name(0));
-    assert_null(gdn_op_name(18));
+    assert_null(gdn_op_name(19));
     assert_null(gdn_op_name(UINT32_MAX));
     assert_int_equal(gdn_op_by_name("Decode"), 0);
     assert_int_equal(gdn_op_by_name(""), 0);

@@ -55,7 +55,7 @@ static void test_bad_options(void **state) {
     opt = options("./gone.so", FIXTURES);
     expect_error(&opt, GDN_E_NOTARGET, "plugin ./gone.so: no such file");
     opt = options(FIXTURES "/libgdn_major1.so", NULL);
-    expect_error(&opt, GDN_E_ABI, "libgdn_major1.so: plugin ABI 1.2, host 0.2");
+    expect_error(&opt, GDN_E_ABI, "libgdn_major1.so: plugin ABI 1.3, host 0.3");
     opt = options("auto", "/nonexistent");
     expect_error(&opt, GDN_E_NOTARGET,
                  "auto found no target; hopper: no plugin here, gb10: no plugin here; target 'cpu' could not be opened");
@@ -287,7 +287,7 @@ static void test_targets(void **state) {
     assert_int_equal(strncmp(s.names, "hopper gb10 cpu bad_magic bad_name frozen01 frozen02 good gpu ", 60), 0);
     assert_int_equal(s.usable, 7); /* frozen01, frozen02, good, init_fails (not begun), newer, older, unloadable */
     assert_contains(s.reasons, "major1: target 'major1' could not be opened; tried " FIXTURES
-                               "/libgdn_major1.so (plugin_path): plugin ABI 1.2, host 0.2");
+                               "/libgdn_major1.so (plugin_path): plugin ABI 1.3, host 0.3");
     assert_contains(s.reasons, "gpu: target 'gpu' needs a GPU (sm_90a)");
     assert_contains(s.reasons,
                     "hopper: target 'hopper' could not be opened; tried " FIXTURES "/libgdn_hopper.so (plugin_path): no such file");
@@ -297,7 +297,7 @@ static void test_targets(void **state) {
     s = (seen) { 0 };
     assert_int_equal(gdn_targets(&opt, note, &s, reason_of(&r)), GDN_OK);
     assert_int_equal(s.rows, 4);
-    assert_contains(s.reasons, "libgdn_major1.so: plugin ABI 1.2, host 0.2");
+    assert_contains(s.reasons, "libgdn_major1.so: plugin ABI 1.3, host 0.3");
     opt.target = "elsewhere";
     s = (seen) { 0 };
     assert_int_equal(gdn_targets(&opt, note, &s, reason_of(&r)), GDN_OK);

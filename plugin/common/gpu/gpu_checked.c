@@ -63,6 +63,7 @@ static int32_t ids_of(uint32_t op) {
     return op == GDN_OP_VERIFY       ? GDN_VERIFY_P_SEQ_IDS
            : op == GDN_OP_VERIFY_WOA ? GDN_VERIFY_WOA_P_SEQ_IDS
            : op == GDN_OP_FOLD       ? GDN_FOLD_P_SEQ_IDS
+           : op == GDN_OP_ROUND      ? GDN_ROUND_P_SEQ_IDS
                                      : NONE;
 }
 
@@ -76,9 +77,20 @@ static void add_fold(const gdn_rule_shape *s, const gdn__call *c, lists *l) {
     l->hi_capacity = s->hi_capacity;
 }
 
+/* The word's form is looked at where the round before had as many rows as this one. */
+static void add_round(const gdn_rule_shape *s, const gdn__call *c, lists *l) {
+    l->na = GDN_ROUND_P_NA;
+    if (gdn__by_sequence(&s->base))
+        l->record = GDN_ROUND_P_PENDING_FLAG;
+    else if (c->u32[GDN_ROUND_U_K_ROWS] == c->u32[GDN_ROUND_U_ROWS])
+        l->flag = GDN_ROUND_P_PENDING_FLAG;
+    l->has = GDN_CHECK_HAS_STASH | (c->ptr[GDN_ROUND_P_HI] ? GDN_CHECK_HAS_HI : 0u);
+    l->hi_capacity = s->hi_capacity;
+}
+
 static lists of_rule(const gdn_rule_shape *s, const gdn__call *c) {
     const bool prefill = s->base.op == GDN_OP_PREFILL, decode = s->base.op == GDN_OP_DECODE;
-    const gpu_rule_order *o = prefill ? gpu_prefill_order() : gpu_step_order(s->base.op);
+    const gpu_rule_order *o = prefill ? gpu_prefill_order() : s->base.op == GDN_OP_ROUND ? gpu_round_order() : gpu_step_order(s->base.op);
     lists l = none(prefill ? c->u32[GDN_PREFILL_U_BATCH] : decode ? c->u32[GDN_DECODE_U_BATCH] : c->u32[GDN_VERIFY_U_BATCH]);
     const int32_t state_out = o->state_out;
     l.seq_len = prefill ? c->u32[GDN_PREFILL_U_SEQ_LEN] : decode ? 1 : c->u32[GDN_VERIFY_U_ROWS];
@@ -88,6 +100,7 @@ static lists of_rule(const gdn_rule_shape *s, const gdn__call *c) {
     l.in_slots = o->in_slots;
     l.out_slots = o->out_slots;
     if (s->base.op == GDN_OP_FOLD) add_fold(s, c, &l);
+    if (s->base.op == GDN_OP_ROUND) add_round(s, c, &l);
     if (gdn__by_sequence(&s->base)) {
         l.ids = ids_of(s->base.op);
         l.num_ids = s->stash_seqs;
@@ -117,7 +130,7 @@ static lists of_rule(const gdn_rule_shape *s, const gdn__call *c) {
 /* false: a list that this launch needs is missing, which the operation's own checks say. */
 static bool complete(const gdn__shape *s, const gdn__call *c, const lists *l) {
     const bool rule = s->base.op == GDN_OP_PREFILL || s->base.op == GDN_OP_DECODE || s->base.op == GDN_OP_VERIFY ||
-                      s->base.op == GDN_OP_VERIFY_WOA || s->base.op == GDN_OP_FOLD;
+                      s->base.op == GDN_OP_VERIFY_WOA || s->base.op == GDN_OP_FOLD || s->base.op == GDN_OP_ROUND;
     const int32_t needed[] = { l->offsets, l->na, l->flag, l->record, l->in_table, l->gate, rule ? l->in_slots : NONE };
     for (uint32_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (needed[i] != NONE && !c->ptr[needed[i]]) return false;
@@ -136,7 +149,8 @@ static bool lists_of(const gdn__shape *s, const gdn__call *c, lists *out) {
     case GDN_OP_DECODE:
     case GDN_OP_VERIFY:
     case GDN_OP_VERIFY_WOA:
-    case GDN_OP_FOLD: *out = of_rule(&s->rule, c); return true;
+    case GDN_OP_FOLD:
+    case GDN_OP_ROUND: *out = of_rule(&s->rule, c); return true;
     default: return false;
     }
 }

@@ -126,6 +126,7 @@ void gpu_decide(const gpu_facts *f, const gdn__shape *s, const uint32_t *u32, gp
     case GDN_OP_VERIFY:
     case GDN_OP_VERIFY_WOA:
     case GDN_OP_FOLD: gpu_decide_step(f, &s->rule, u32, d); break;
+    case GDN_OP_ROUND: gpu_decide_round(f, &s->rule, u32, d); break;
     case GDN_OP_FLAG_CLEAR: decide_clear(&s->base, u32, d); break;
     case GDN_OP_W4A4_QUANT:
     case GDN_OP_W4A4_GEMV: gpu_decide_w4a4(f, &s->w4a4, u32, d); break;

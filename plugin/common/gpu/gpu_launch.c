@@ -12,6 +12,7 @@ static gdn_status start(const gdn_plan *p, gdn__call *c, const gpu_decision *d, 
     case GDN_OP_VERIFY:
     case GDN_OP_VERIFY_WOA:
     case GDN_OP_FOLD: return gpu_launch_step(p, c, d, stream, err);
+    case GDN_OP_ROUND: return gpu_launch_round(p, c, d, stream, err);
     default: break;
     }
     if ((st = gdn__call_required(c, true, err)) || (st = gdn__call_unused(&p->shape, c, err)) ||

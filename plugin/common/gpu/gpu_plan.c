@@ -53,6 +53,7 @@ static gdn_status bind(gdn_plan *p, gdn_text *err) {
     case GDN_OP_VERIFY:
     case GDN_OP_VERIFY_WOA:
     case GDN_OP_FOLD: return gpu_bind_step(p, err);
+    case GDN_OP_ROUND: return gpu_bind_round(p, err);
     case GDN_OP_W4A4_GEMV: return gpu_bind_w4a4(p, err);
     default: return GDN_OK;
     }

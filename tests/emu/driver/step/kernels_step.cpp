@@ -13,6 +13,10 @@
 #define gdn_part_smem              EMU_OF_FORM(gdn_part_smem)
 #define gdn_part_state             EMU_OF_FORM(gdn_part_state)
 #define gdn_part_rows              EMU_OF_FORM(gdn_part_rows)
+#define gdn_round_state            EMU_OF_FORM(gdn_round_state)
+#define gdn_round_smem             EMU_OF_FORM(gdn_round_smem)
+#define gdn_round_rows             EMU_OF_FORM(gdn_round_rows)
+#define gdn_round_of               EMU_OF_FORM(gdn_round_of)
 #define gdn_shared_smem            EMU_OF_FORM(gdn_shared_smem)
 #define gdn_state16                EMU_OF_FORM(gdn_state16)
 #define gdn_split16_smem           EMU_OF_FORM(gdn_split16_smem)
@@ -22,8 +26,8 @@
 #include "gated_delta_rule_decode.cu"
 #include "gated_delta_rule_wy.cu"
 #include "gated_delta_rule_wy3.cu"
-#include "gated_delta_rule_verify_split.cu"
 #include "gated_delta_rule_wy4.cu"
+#include "gated_delta_rule_wy4_round.cu"
 #include "gated_delta_rule_wy4_woa.cu"
 #include "gated_delta_rule_wyn.cu"
 
@@ -35,12 +39,13 @@ static const emu_driver::kernel step[] = {
     EMU_STEPS("gated_delta_rule_wy.cu", gated_delta_rule_wy2),
     EMU_STEPS("gated_delta_rule_wy3.cu", gated_delta_rule_wy3),
     EMU_STEPS("gated_delta_rule_wy4.cu", gated_delta_rule_wy4),
-    EMU_STEPS("gated_delta_rule_verify_split.cu", gated_delta_rule_wy4_split),
+    EMU_STEPS("gated_delta_rule_wy4.cu", gated_delta_rule_wy4_split),
     EMU_STEPS("gated_delta_rule_wyn.cu", gated_delta_rule_wyn),
-    EMU_STEPS("gated_delta_rule_verify_split.cu", gated_delta_rule_wyn_split),
+    EMU_STEPS("gated_delta_rule_wyn.cu", gated_delta_rule_wyn_split),
     EMU_STEPS("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_woa),
     EMU_STEPS("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_fold),
     EMU_STEP("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_flag_clear),
+    EMU_STEP("gated_delta_rule_wy4_round.cu", gated_delta_rule_wy4_round),
     EMU_STEP("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_woa_seq),
     EMU_STEP("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_fold_seq),
     EMU_STEP("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_flag_clear_seq),
