@@ -28,6 +28,21 @@
 #endif
 #endif
 
+/* A core entry and its `_ext` form are the same code twice, and most plans need the second alone: a build has the `_ext` entries, and with
+ * GDN_CORE the core ones. The spines that only a lever asks for come together; the emulator has all. */
+#if defined(GDN_EMU) || defined(GDN_CORE) || defined(GDN_OTHER_SPINES)
+#define GDN_CORE_ENTRIES
+#define GDN_CORE_ENTRY(...) __VA_ARGS__
+#else
+#define GDN_CORE_ENTRY(...)
+#endif
+#if defined(GDN_EMU) || !defined(GDN_CORE)
+#define GDN_EXT_ENTRIES
+#define GDN_EXT_ENTRY(...) __VA_ARGS__
+#else
+#define GDN_EXT_ENTRY(...)
+#endif
+
 GDN_DEVICE uint32_t gdn_key_head(uint32_t head, uint32_t nk, uint32_t nv) {
     return GDN_IS_TILED ? head % nk : head / (nv / nk);
 }

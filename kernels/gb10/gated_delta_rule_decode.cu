@@ -29,6 +29,7 @@ GDN_DEVICE void decode(gdn_step_smem<1> &m, const gdn_step &a, const gdn_rule_ex
         gdn_step_zero(a, b, 1, head, DIM);
 }
 
+#ifdef GDN_EXT_ENTRIES
 GDN_KERNEL(GDN_STEP_BLOCK, 3)
 gated_delta_rule_decode_ext(void *h_state, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                             const float *beta, gdn_bf16 *output, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd,
@@ -42,7 +43,9 @@ gated_delta_rule_decode_ext(void *h_state, const gdn_bf16 *query, const gdn_bf16
     else
         decode<64>(m, a, x, h_state, state_is_table);
 }
+#endif
 
+#ifdef GDN_CORE_ENTRIES
 GDN_KERNEL(GDN_STEP_BLOCK, 3)
 gated_delta_rule_decode(void *h_state, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                         const float *beta, gdn_bf16 *output, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd,
@@ -55,6 +58,7 @@ gated_delta_rule_decode(void *h_state, const gdn_bf16 *query, const gdn_bf16 *ke
     else
         decode<64>(m, a, gdn_rule_ext {}, h_state, state_is_table);
 }
+#endif
 
 template <uint32_t COLUMNS>
 GDN_DEVICE void decode_part(gdn_split_smem &m, const gdn_step &a, const gdn_rule_ext &x, void *h_state, bool is_table) {
@@ -80,6 +84,7 @@ GDN_DEVICE void decode_split(const gdn_step &a, const gdn_rule_ext &x, void *h_s
 #define SPLIT_ENTRY GDN_KERNEL(GDN_SPLIT_WIDEST *GDN_SPLIT_THREADS, 4)
 #endif
 
+#ifdef GDN_EXT_ENTRIES
 SPLIT_ENTRY
 gated_delta_rule_decode_split_ext(void *h_state, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                                   const float *beta, gdn_bf16 *output, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd,
@@ -88,7 +93,9 @@ gated_delta_rule_decode_split_ext(void *h_state, const gdn_bf16 *query, const gd
     const gdn_step a = { query, key, value, gate, beta, output, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(kd, scale) };
     decode_split(a, GDN_STEP_EXT, h_state, state_is_table);
 }
+#endif
 
+#ifdef GDN_CORE_ENTRIES
 SPLIT_ENTRY
 gated_delta_rule_decode_split(void *h_state, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                               const float *beta, gdn_bf16 *output, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd,
@@ -97,3 +104,4 @@ gated_delta_rule_decode_split(void *h_state, const gdn_bf16 *query, const gdn_bf
     const gdn_step a = { query, key, value, gate, beta, output, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(kd, 0) };
     decode_split(a, gdn_rule_ext {}, h_state, state_is_table);
 }
+#endif

@@ -38,11 +38,13 @@
     }
 #define UNUSED_WU_ (void)batch, (void)kd, (void)vd, (void)cu_chunks
 
-#ifdef GDN_USUAL_ENTRIES
+#if defined(GDN_USUAL_ENTRIES) && defined(GDN_CORE_ENTRIES)
 GDN_KERNEL(GDN_WU_BLOCK, 2) gated_delta_rule_recompute_wu(WU_) {
     UNUSED_WU_;
     gdn_recompute_wu(WU_VALUES_, gdn_rule_ext {});
 }
+#endif
+#if defined(GDN_USUAL_ENTRIES) && defined(GDN_EXT_ENTRIES)
 GDN_KERNEL(GDN_WU_BLOCK, 2) gated_delta_rule_recompute_wu_ext(WU_, GDN_PREFILL_EXT_ARGS) {
     UNUSED_WU_;
     gdn_recompute_wu(WU_VALUES_, GDN_PREFILL_EXT);
@@ -78,15 +80,15 @@ template <uint32_t SPLIT, uint32_t BUFFERS, uint32_t TOKENS> GDN_DEVICE void spi
         gdn_scalar_spine<SPLIT, BUFFERS, TOKENS>(a, x);
 }
 /* split, buffers, tokens side by side */
-#define SPINE_ENTRIES_(name, split, buffers, tokens)                                                       \
-    GDN_KERNEL(128 * split, 1) gated_delta_rule_chunk_delta_h_##name(SPINE_) {                             \
-        UNUSED_SPINE_;                                                                                     \
-        spine<split, buffers, tokens>(SPINE_VALUES_, gdn_rule_ext {});                                     \
-    }                                                                                                      \
-    GDN_KERNEL(128 * split, 1) gated_delta_rule_chunk_delta_h_##name##_ext(SPINE_, GDN_PREFILL_EXT_ARGS) { \
-        UNUSED_SPINE_;                                                                                     \
-        spine<split, buffers, tokens>(SPINE_VALUES_, GDN_PREFILL_EXT);                                     \
-    }
+#define SPINE_ENTRIES_(name, split, buffers, tokens)                                                                       \
+    GDN_CORE_ENTRY(GDN_KERNEL(128 * split, 1) gated_delta_rule_chunk_delta_h_##name(SPINE_) {                              \
+        UNUSED_SPINE_;                                                                                                     \
+        spine<split, buffers, tokens>(SPINE_VALUES_, gdn_rule_ext {});                                                     \
+    })                                                                                                                     \
+    GDN_EXT_ENTRY(GDN_KERNEL(128 * split, 1) gated_delta_rule_chunk_delta_h_##name##_ext(SPINE_, GDN_PREFILL_EXT_ARGS) {   \
+        UNUSED_SPINE_;                                                                                                     \
+        spine<split, buffers, tokens>(SPINE_VALUES_, GDN_PREFILL_EXT);                                                     \
+    })
 #ifdef GDN_OTHER_ENTRIES
 SPINE_ENTRIES_(vfused, 2, 1, 1)
 SPINE_ENTRIES_(vtile, 4, 1, 1)
@@ -105,15 +107,15 @@ SPINE_ENTRIES_(pipe, 2, 2, 4)
         query, key, gate, gc, S, uc, output, seq_len, num_chunks, nk, nv, qk_stride, cu_seqlens, is_varlen != 0 \
     }
 
-#define FWD_O_ENTRIES_(name, fast)                                        \
-    GDN_KERNEL(GDN_O_BLOCK, 1) name(FWD_O_) {                             \
-        UNUSED_SPINE_;                                                    \
-        gdn_chunk_fwd_o<fast>(FWD_O_VALUES_, gdn_rule_ext {});            \
-    }                                                                     \
-    GDN_KERNEL(GDN_O_BLOCK, 1) name##_ext(FWD_O_, GDN_PREFILL_EXT_ARGS) { \
-        UNUSED_SPINE_;                                                    \
-        gdn_chunk_fwd_o<fast>(FWD_O_VALUES_, GDN_PREFILL_EXT);            \
-    }
+#define FWD_O_ENTRIES_(name, fast)                                                      \
+    GDN_CORE_ENTRY(GDN_KERNEL(GDN_O_BLOCK, 1) name(FWD_O_) {                            \
+        UNUSED_SPINE_;                                                                  \
+        gdn_chunk_fwd_o<fast>(FWD_O_VALUES_, gdn_rule_ext {});                          \
+    })                                                                                  \
+    GDN_EXT_ENTRY(GDN_KERNEL(GDN_O_BLOCK, 1) name##_ext(FWD_O_, GDN_PREFILL_EXT_ARGS) { \
+        UNUSED_SPINE_;                                                                  \
+        gdn_chunk_fwd_o<fast>(FWD_O_VALUES_, GDN_PREFILL_EXT);                          \
+    })
 #ifdef GDN_OTHER_ENTRIES
 FWD_O_ENTRIES_(gated_delta_rule_chunk_fwd_o, false)
 #endif

@@ -95,6 +95,7 @@ GDN_DEVICE void woa(woa_smem &m, const gdn_step &a, const gdn_rule_ext &x, void 
 #endif
 }
 
+#ifdef GDN_CORE_ENTRIES
 GDN_KERNEL(GDN_STEP_BLOCK, WOA_BLOCKS)
 gated_delta_rule_wy4_woa(void *h_table, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                          const float *beta, gdn_bf16 *output, float *stash, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim,
@@ -106,7 +107,9 @@ gated_delta_rule_wy4_woa(void *h_table, const gdn_bf16 *query, const gdn_bf16 *k
     if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *engaged_flag = 1;
     woa(m, a, gdn_rule_ext {}, h_table, stash, stash_seq_floats, batch, nullptr, nullptr, nullptr);
 }
+#endif
 
+#ifdef GDN_EXT_ENTRIES
 GDN_KERNEL(GDN_STEP_BLOCK, WOA_BLOCKS)
 gated_delta_rule_wy4_woa_ext(void *h_table, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                              const float *beta, gdn_bf16 *output, float *stash, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim,
@@ -131,6 +134,7 @@ gated_delta_rule_wy4_woa_seq(void *h_table, const gdn_bf16 *query, const gdn_bf1
     const gdn_rule_ext x = GDN_STEP_EXT;
     woa(m, a, x, h_table, stash, stash_seq_floats, batch, record, cu_rows, seq_ids);
 }
+#endif
 
 /* What a fold works on: one (sequence, value head), or a part of it. */
 struct fold_head {
@@ -161,6 +165,7 @@ GDN_DEVICE void fold(const gdn_rule_ext &x, void *h_table, float *stash, uint32_
         fold_hi(hi, na, b, f, nv, k_dim, v_dim);
 }
 
+#ifdef GDN_CORE_ENTRIES
 GDN_KERNEL(GDN_STEP_BLOCK, 6)
 gated_delta_rule_wy4_fold(void *h_table, float *stash, const uint32_t *na_tab, const void *hi_tables, uint32_t slab_entries,
                           const uint32_t *engaged_flag, uint32_t k_rows, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim,
@@ -169,7 +174,9 @@ gated_delta_rule_wy4_fold(void *h_table, float *stash, const uint32_t *na_tab, c
     fold(gdn_rule_ext {}, h_table, stash, na_tab[blockIdx.y], gdn_hi { hi_tables, slab_entries, 0, true }, *engaged_flag == 1, k_rows, nk,
          nv, k_dim, v_dim, stash_seq_floats);
 }
+#endif
 
+#ifdef GDN_EXT_ENTRIES
 GDN_KERNEL(GDN_STEP_BLOCK, 6)
 gated_delta_rule_wy4_fold_ext(void *h_table, float *stash, const uint32_t *na_tab, const void *hi_tables, uint32_t slab_entries,
                               const uint32_t *engaged_flag, uint32_t k_rows, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim,
@@ -206,3 +213,4 @@ gated_delta_rule_wy4_flag_clear_seq(uint32_t *record, const int32_t *seq_ids, ui
     for (uint32_t i = blockIdx.x * 32 + threadIdx.x; i < count; i += gridDim.x * 32)
         if (!seq_ids || seq_ids[i] >= 0) record[gdn_sequence_id(seq_ids, i)] = GDN_RECORD_NONE;
 }
+#endif

@@ -3,8 +3,9 @@
  *
  * Grid (nv/nk, nk, batch), no dynamic shared memory: a block has one value head of one sequence, and makes q and k of its key head itself.
  * The bytes of conv_silu_split_l2norm, gdn_gates, gated_delta_rule_decode and gated_rmsnorm in that order (gdn_decode_step.cuh).
- *   gdn_decode_step        block 256: a thread has half a value column of the state in registers; three blocks a multiprocessor (two
- * on 12.x) gdn_decode_step_wide   block 512: warp w has 32 columns and 32 rows of the state, so that a head is read at once; few sequences
+ *   gdn_decode_step        block 256: a thread has half a value column of the state in registers; three blocks a multiprocessor (two on
+ * 12.x)
+ *   gdn_decode_step_wide   block 512: a thread has eight rows of four columns, so that a head is read at once; few sequences
  * Both read x, weight, bias, a, b, A_log, dt_bias, z, norm_weight, slots, fresh, accepted; write conv_state, state, out and the counts
  * in `arrived` (batch * nk, zero before and after; not looked at when nv = nk). batch at most 65535; any strides, any element-aligned
  * base.
@@ -150,12 +151,13 @@ GDN_KERNEL(GDN_DSTEP_BLOCK, HALF_BLOCKS) gdn_decode_step(GDN_DSTEP_PARAMS) {
     }
 }
 
-/* ---- 32 rows of 32 columns a warp ---- */
-enum { WIDE_GROUPS = 8 };
+/* ---- 32 rows of 32 columns a warp, eight rows of four columns a thread ---- */
+enum { WIDE_LINES = 8, WIDE_GROUPS = WIDE_LINES / 4 };
 struct __align__(16) wide_smem {
     gdn_dstep_smem m;
     float sums[2][GDN_DSTEP_DIM / 4][GDN_DSTEP_DIM]; /* [pass][group of four k][column] */
-    gdn_dstep_place place;                           /* kept here to spare registers */
+    float vn[GDN_DSTEP_DIM];
+    gdn_dstep_place place; /* kept here to spare registers */
 };
 
 /* The column's 32 sums of four, in order. */
@@ -166,39 +168,49 @@ GDN_DEVICE float wide_total(const float (&sums)[GDN_DSTEP_DIM / 4][GDN_DSTEP_DIM
     return sum;
 }
 
+/* Four k of four columns: their sums of four with k. */
+GDN_DEVICE float4 wide_dot(const float4 *s, float4 k) {
+    return float4 { gdn_group_sum(float4 { s[0].x, s[1].x, s[2].x, s[3].x }, k), gdn_group_sum(float4 { s[0].y, s[1].y, s[2].y, s[3].y }, k),
+                    gdn_group_sum(float4 { s[0].z, s[1].z, s[2].z, s[3].z }, k), gdn_group_sum(float4 { s[0].w, s[1].w, s[2].w, s[3].w }, k) };
+}
+GDN_DEVICE float4 wide_line(float g, float4 s, float k, float4 vn) {
+    return float4 { g * s.x + k * vn.x, g * s.y + k * vn.y, g * s.z + k * vn.z, g * s.w + k * vn.w };
+}
+GDN_DEVICE float4 wide_get(const float *p, bool whole) {
+    if (whole) return gdn_ld16f_stream(p);
+    return float4 { gdn_ld4f_stream(p), gdn_ld4f_stream(p + 1), gdn_ld4f_stream(p + 2), gdn_ld4f_stream(p + 3) };
+}
+GDN_DEVICE void wide_put(float *p, bool whole, float4 x) {
+    if (whole)
+        gdn_st16f_stream(p, x);
+    else
+        gdn_st4f_stream(p, x.x), gdn_st4f_stream(p + 1, x.y), gdn_st4f_stream(p + 2, x.z), gdn_st4f_stream(p + 3, x.w);
+}
+
 /* What a thread asks for before the state, by its part of the block: q, k and v by 128 threads each, the gates by two of the last. */
 struct wide_raw {
     gdn_dstep_window w;
     gdn_dstep_gate gate;
-    gdn_dstep_norm n;
     GDN_METHOD void load(const gdn_dstep &a, const gdn_dstep_place &p, uint32_t part, uint32_t i) {
         if (part < 3)
             w.load(a, p, gdn_dstep_channel(a, p, part, i));
         else
             gate.load(a, p, i >= 32);
-        if (part == 0) n.load(a, p, i);
     }
     GDN_METHOD void rows(gdn_dstep_smem &m, const gdn_dstep &a, const gdn_dstep_place &p, uint32_t part, uint32_t i) const {
         const uint32_t c = gdn_dstep_channel(a, p, part, i);
-        if (part < 2) {
-            const float y = w.value(a, c);
-            m.y[part][i] = y;
-            if (part)
-                gdn_bar_sync(2, GDN_DSTEP_DIM);
-            else
-                gdn_bar_sync(1, GDN_DSTEP_DIM);
-            (part ? m.k : m.q)[i] = gdn_dstep_l2norm(y, gdn_dstep_squares(m.y[part]));
-        } else if (part == 2) {
+        if (part < 2)
+            m.y[part][i] = w.value(a, c);
+        else if (part == 2)
             m.v[i] = gdn_dstep_round(w.value(a, c));
-            w.store(a, p, c);
-        } else if (i == 0) {
+        else if (i == 0)
             m.g = gate.decay(a);
-        } else if (i == 32) {
+        else if (i == 32)
             m.beta = gate.beta(a);
-        }
     }
 };
 
+/* All barriers are the block's: racecheck does not take a named one of some warps for an order, and these cost no more. */
 GDN_KERNEL(GDN_DSTEP_WIDE, 2) gdn_decode_step_wide(GDN_DSTEP_PARAMS) {
     __shared__ wide_smem sm;
     gdn_dstep_smem &m = sm.m;
@@ -212,47 +224,45 @@ GDN_KERNEL(GDN_DSTEP_WIDE, 2) gdn_decode_step_wide(GDN_DSTEP_PARAMS) {
     }
     wide_raw raw = {};
     raw.load(a, at, part, i);
-    const uint32_t rows = threadIdx.x / 32 % 4 * 32, column = part * 32 + gdn_lane();
+    const uint32_t rows = threadIdx.x / 32 % 4 * 32 + gdn_lane() / 8 * WIDE_LINES, column = part * 32 + gdn_lane() % 8 * 4;
     float *const mine = gdn_opaque(at.state + rows * GDN_DSTEP_DIM + column);
-    float4 s[WIDE_GROUPS];
+    const bool whole = (uint64_t)at.state % 16 == 0;
+    float4 s[WIDE_LINES];
     GDN_UNROLL
-    for (uint32_t g = 0; g < WIDE_GROUPS; g++) {
-        const float *const f = mine + 4 * g * GDN_DSTEP_DIM;
-        s[g] = at.fresh ? float4 { 0, 0, 0, 0 }
-                        : float4 { gdn_ld4f_stream(f), gdn_ld4f_stream(f + GDN_DSTEP_DIM), gdn_ld4f_stream(f + 2 * GDN_DSTEP_DIM),
-                                   gdn_ld4f_stream(f + 3 * GDN_DSTEP_DIM) };
-    }
+    for (uint32_t j = 0; j < WIDE_LINES; j++) s[j] = at.fresh ? float4 { 0, 0, 0, 0 } : wide_get(mine + j * GDN_DSTEP_DIM, whole);
     raw.rows(m, a, at, part, i);
+    gdn_sync_block();
+    if (part < 2) (part ? m.k : m.q)[i] = gdn_dstep_l2norm(m.y[part][i], gdn_dstep_squares(m.y[part]));
     gdn_sync_block();
     const gdn_dstep_place &p = sm.place;
     uint32_t before = 0;
+    gdn_dstep_norm n = {};
     const bool counts = threadIdx.x == GDN_DSTEP_WIDE - 32;
     if (counts) before = gdn_dstep_arrive(a, p);
+    if (part == 0) n.load(a, p, i);
+    if (part == 2) raw.w.store(a, p, gdn_dstep_channel(a, p, part, i));
     GDN_UNROLL
-    for (uint32_t g = 0; g < WIDE_GROUPS; g++) sm.sums[0][rows / 4 + g][column] = gdn_group_sum(s[g], gdn_ld16f(m.k + rows + 4 * g));
+    for (uint32_t g = 0; g < WIDE_GROUPS; g++)
+        gdn_st16f(&sm.sums[0][rows / 4 + g][column], wide_dot(s + 4 * g, gdn_ld16f(m.k + rows + 4 * g)));
     gdn_sync_block();
-    const float decay = m.g, vn = (m.v[column] - decay * wide_total(sm.sums[0], column)) * m.beta;
+    if (part == 0) sm.vn[i] = (m.v[i] - m.g * wide_total(sm.sums[0], i)) * m.beta;
+    gdn_sync_block();
+    const float4 vn = gdn_ld16f(sm.vn + column);
+    const float decay = m.g;
     GDN_UNROLL
     for (uint32_t g = 0; g < WIDE_GROUPS; g++) {
-        const float4 t = gdn_group_step(decay, s[g], gdn_ld16f(m.k + rows + 4 * g), vn);
-        sm.sums[1][rows / 4 + g][column] = gdn_group_sum(t, gdn_ld16f(m.q + rows + 4 * g));
-        float *const to = mine + 4 * g * GDN_DSTEP_DIM;
-        gdn_st4f_stream(to, t.x), gdn_st4f_stream(to + GDN_DSTEP_DIM, t.y), gdn_st4f_stream(to + 2 * GDN_DSTEP_DIM, t.z);
-        gdn_st4f_stream(to + 3 * GDN_DSTEP_DIM, t.w);
+        const float4 four = gdn_ld16f(m.k + rows + 4 * g);
+        const float k[4] = { four.x, four.y, four.z, four.w };
+        GDN_UNROLL
+        for (uint32_t j = 0; j < 4; j++) s[4 * g + j] = wide_line(decay, s[4 * g + j], k[j], vn);
+        gdn_st16f(&sm.sums[1][rows / 4 + g][column], wide_dot(s + 4 * g, gdn_ld16f(m.q + rows + 4 * g)));
     }
+    GDN_UNROLL
+    for (uint32_t j = 0; j < WIDE_LINES; j++) wide_put(mine + j * GDN_DSTEP_DIM, whole, s[j]);
     gdn_sync_block();
-    if (part == 0) {
-        const float o = gdn_dstep_round(a.scale * wide_total(sm.sums[1], i));
-        m.o[i] = o;
-        gdn_bar_sync(1, GDN_DSTEP_DIM);
-        *gdn_dstep_out(a, p, i) = raw.n.apply(a, o, gdn_dstep_squares(m.o));
-    }
-    if (part < 2) { /* the count is waited for last of all */
-        gdn_bar_sync(3, 2 * GDN_DSTEP_DIM + 32);
-        if (m.last) raw.w.store(a, p, gdn_dstep_channel(a, p, part, i));
-    } else if (threadIdx.x >= GDN_DSTEP_WIDE - 32) {
-        if (counts) m.last = gdn_dstep_is_last(a, p, before);
-        gdn_sync_warp();
-        gdn_bar_arrive(3, 2 * GDN_DSTEP_DIM + 32);
-    }
+    if (part == 0) m.o[i] = gdn_dstep_round(a.scale * wide_total(sm.sums[1], i));
+    if (counts) m.last = gdn_dstep_is_last(a, p, before); /* the count is waited for late */
+    gdn_sync_block();
+    if (part == 0) *gdn_dstep_out(a, p, i) = n.apply(a, m.o[i], gdn_dstep_squares(m.o));
+    if (part < 2 && m.last) raw.w.store(a, p, gdn_dstep_channel(a, p, part, i));
 }

@@ -279,24 +279,32 @@ template <int LIMBS> GDN_DEVICE void run(const operands &o, const gdn_rule_ext &
 
 /* A build has one of the two: _tcfuse is no lever's, and is built with GDN_OTHER_SPINES. */
 #if defined(GDN_EMU) || !defined(GDN_OTHER_SPINES)
+#ifdef GDN_CORE_ENTRIES
 GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse_x2(SPINE_ARGS) {
     SPINE_OPERANDS;
     gdn_spine_tc::run<2>(o, gdn_rule_ext {});
 }
+#endif
+#ifdef GDN_EXT_ENTRIES
 GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse_x2_ext(SPINE_ARGS, GDN_PREFILL_EXT_ARGS) {
     SPINE_OPERANDS;
     gdn_spine_tc::run<2>(o, GDN_PREFILL_EXT);
 }
 #endif
+#endif
 #if defined(GDN_EMU) || defined(GDN_OTHER_SPINES)
+#ifdef GDN_CORE_ENTRIES
 GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse(SPINE_ARGS) {
     SPINE_OPERANDS;
     gdn_spine_tc::run<1>(o, gdn_rule_ext {});
 }
+#endif
+#ifdef GDN_EXT_ENTRIES
 GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse_ext(SPINE_ARGS, GDN_PREFILL_EXT_ARGS) {
     SPINE_OPERANDS;
     gdn_spine_tc::run<1>(o, GDN_PREFILL_EXT);
 }
+#endif
 #endif
 #undef SPINE_OPERANDS
 #undef SPINE_ARGS

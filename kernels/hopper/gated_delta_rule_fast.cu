@@ -22,6 +22,8 @@
  * A prefill cut at multiples of 64 tokens gives the bytes of the whole; so do any other company in the batch, lead and helpers. */
 #include "gdn_fast_fwd.cuh"
 
+/* With GDN_CHECKPOINTS a build has what plans with checkpoints need beside the others. */
+#if defined(GDN_EMU) || !defined(GDN_CHECKPOINTS)
 GDN_KERNEL(256, 3)
 gated_delta_rule_fast_prepare(const gdn_bf16 *query, const gdn_bf16 *key, const float *gate, const float *beta, uint8_t *K16, uint8_t *Q16,
                               uint8_t *T16, uint8_t *P16, float *scalars, uint32_t *words, uint32_t seq_len, uint32_t num_chunks,
@@ -49,7 +51,9 @@ gated_delta_rule_fast_fwd(float *h_state, const gdn_bf16 *query, const gdn_bf16 
     const gdn_fast::fwd_args o = { h_state, value, output, v_stride, batch, helpers, rest };
     gdn_fast::forward<false>(o, gdn_rule_ext { in_tab, out_tab, fresh, nullptr, 0, scale, chunk_begin, chunk_end, qk_from_first });
 }
+#endif
 
+#if defined(GDN_EMU) || defined(GDN_CHECKPOINTS)
 GDN_KERNEL(512, 1)
 gated_delta_rule_fast_fwd_ext(float *h_state, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                               const float *beta, gdn_bf16 *output, uint8_t *K16, uint8_t *Q16, uint8_t *T16, uint8_t *P16, float *scalars,
@@ -65,3 +69,4 @@ gated_delta_rule_fast_fwd_ext(float *h_state, const gdn_bf16 *query, const gdn_b
     const gdn_fast::fwd_args o = { h_state, value, output, v_stride, batch, helpers, rest };
     gdn_fast::forward<true>(o, gdn_rule_ext { in_tab, out_tab, fresh, ckpt, ckpt_every, scale, chunk_begin, chunk_end, qk_from_first });
 }
+#endif

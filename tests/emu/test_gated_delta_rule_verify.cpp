@@ -7,6 +7,7 @@
 #include "gated_delta_rule_wy.cu"
 #include "gated_delta_rule_wy3.cu"
 #include "gated_delta_rule_wy4.cu"
+#include "gated_delta_rule_verify_split.cu"
 #include "gated_delta_rule_wy4_woa.cu"
 #include "gated_delta_rule_wyn.cu"
 

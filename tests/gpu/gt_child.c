@@ -26,32 +26,59 @@ static void hear(void *user, uint32_t severity, const char *area, const char *ms
 }
 
 static gdn *open_all(const char *target) {
-    static const gdn_setting levers[] = { { "ssm_ba_gates_hopper", "true" }, { "ssm_ba_gates_tc", "true" } };
+    static const gdn_setting levers[] = { { "ssm_ba_gates_hopper", "true" }, { "ssm_ba_gates_tc", "true" }, { "gdn_woa", "1" } };
     char why[512] = "";
     gdn_text err = { why, sizeof why, 0 };
     gdn_options o = GDN_OPTIONS_INIT;
     gdn *g = NULL;
     o.target = target;
     o.settings = levers;
-    o.n_settings = 2;
+    o.n_settings = GT_N(levers);
     o.log = hear;
     if (gdn_open(&o, &g, &err)) printf("reason %s\n", why);
     return g;
 }
 
-/* Every operation, the model's b/a projection among them. */
-static gt_shapes shapes[GT_ANY + 1];
-static gt_job jobs[GT_ANY + 1];
-static void make_jobs(gt *t) {
-    for (uint32_t i = 0; i < GT_ANY; i++) gt_any_job(t, i, &shapes[i], &jobs[i]);
-    gt_ba_job(t, 300, 48, 3, 5120, 0, 0, &shapes[GT_ANY], &jobs[GT_ANY]);
+/* Every operation: those of a layer, the model's b/a projection among them, and the rule of a model of 16 and 48 heads on a pool of
+ * states, as an engine has it. */
+static const uint32_t rules[] = { GDN_OP_PREFILL, GDN_OP_DECODE, GDN_OP_VERIFY, GDN_OP_VERIFY_WOA, GDN_OP_FOLD };
+enum { LAYER = GT_ANY + 1, PLANS = LAYER + GT_N(rules) };
+static gt_shapes shapes[LAYER];
+static gdn_rule_shape rule_shapes[GT_N(rules)];
+static const gdn_shape *all_shapes[PLANS];
+static void make_shapes(gt *t) {
+    gt_job job;
+    for (uint32_t i = 0; i < LAYER; i++) {
+        if (i < GT_ANY)
+            gt_any_job(t, i, &shapes[i], &job);
+        else
+            gt_ba_job(t, 300, 48, 3, 5120, 0, 0, &shapes[i], &job);
+        all_shapes[i] = job.shape;
+    }
+    for (uint32_t i = 0; i < GT_N(rules); i++) {
+        rule_shapes[i] = (gdn_rule_shape) { .base = GT_BASE(gdn_rule_shape, rules[i]),
+                                            .nk = 16,
+                                            .nv = 48,
+                                            .k_dim = 128,
+                                            .v_dim = 128,
+                                            .gate_form = GDN_GATE_LINEAR,
+                                            .state_addr = GDN_STATE_POOL,
+                                            .state_type = GDN_F32,
+                                            .max_batch = 8,
+                                            .max_rows = rules[i] == GDN_OP_VERIFY ? 16 : 4,
+                                            .max_tokens = rules[i] == GDN_OP_PREFILL ? 8192 : 0,
+                                            .hi_capacity = 15,
+                                            .stash_seqs = 8,
+                                            .num_slots = 9 };
+        all_shapes[LAYER + i] = &rule_shapes[i].base;
+    }
 }
 
-static bool plan_all(gdn *g, gdn_hplan *plan[GT_ANY + 1]) {
-    for (uint32_t i = 0; i <= GT_ANY; i++) {
+static bool plan_all(gdn *g, gdn_hplan *plan[PLANS]) {
+    for (uint32_t i = 0; i < PLANS; i++) {
         char why[512] = "";
         gdn_text err = { why, sizeof why, 0 };
-        if (gdn_plan_make(g, jobs[i].shape, NULL, &plan[i], &err)) {
+        if (gdn_plan_make(g, all_shapes[i], NULL, &plan[i], &err)) {
             printf("reason plan: %s\n", why);
             return false;
         }
@@ -92,13 +119,13 @@ static void choose_cores(void) {
 /* --start: from a ready primary context to all plans made; then one launch that must be right. */
 static int start(gt *t) {
     gpu_clock clock;
-    gdn_hplan *plan[GT_ANY + 1] = { NULL };
+    gdn_hplan *plan[PLANS] = { NULL };
     gt_shapes s;
     gt_job job;
     gt_live ref, dev;
     int rc = 1;
     choose_cores();
-    make_jobs(t);
+    make_shapes(t);
     if (!gpu_clock_open(&clock, 0)) {
         printf("reason %s\n", clock.why);
         return 1;
@@ -122,7 +149,7 @@ static int start(gt *t) {
         }
         if (t->cpu) gt_drop(&ref), gt_drop(&dev);
     }
-    for (uint32_t i = 0; i <= GT_ANY; i++) gdn_plan_free(plan[i]);
+    for (uint32_t i = 0; i < PLANS; i++) gdn_plan_free(plan[i]);
     gdn_close(g);
     gdn_close(t->cpu);
     gpu_clock_close(&clock);
@@ -135,14 +162,14 @@ static const char fault_source[] = "extern \"C\" __global__ void gdn_fault(float
 static int lost(gt *t) {
     gpu_clock clock;
     gpu_kernel k = { 0 };
-    gdn_hplan *plan[GT_ANY + 1] = { NULL };
+    gdn_hplan *plan[PLANS] = { NULL };
     uint64_t p = 0, q = 0;
     float host[4] = { 0 };
     if (!gpu_clock_open(&clock, 0) || !gpu_kernel_make(&clock, fault_source, "gdn_fault", &k)) {
         printf("reason %s\n", clock.why);
         return 2;
     }
-    make_jobs(t);
+    make_shapes(t);
     gdn *g = open_all(t->target);
     gt_shapes s;
     gt_job job;
@@ -166,7 +193,7 @@ static int lost(gt *t) {
     }
     gt_drop(&l);
     gdn_mem_free(g, p);
-    for (uint32_t i = 0; i <= GT_ANY; i++) gdn_plan_free(plan[i]);
+    for (uint32_t i = 0; i < PLANS; i++) gdn_plan_free(plan[i]);
     gdn_close(g);
     printf("ms %.3f\nnamed %d\n", now_ms() - from, strstr(heard.error, "CUDA_ERROR_") != NULL);
     printf("error %s\n", heard.error);

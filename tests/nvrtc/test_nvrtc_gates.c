@@ -185,7 +185,13 @@ static bool has_rows(const char *module, const char *form) {
         if (!strcmp(rows[r].module, module) && !strcmp(rows[r].form, form)) return true;
     return false;
 }
-#define OTHERS "-DGDN_OTHER_SPINES"
+/* What a build of a source's other entries is told by. */
+static const char *part_of(const char *form) {
+    static const char *const parts[] = { "-DGDN_OTHER_SPINES", "-DGDN_CORE", "-DGDN_CHECKPOINTS" };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (strstr(form, parts[i])) return parts[i];
+    return "";
+}
 /* How many of the rule modules' variants a form has. One or two of the three differ from none and all by index arithmetic only. */
 static int rule_variants(const char *form) {
     return !!strstr(form, "-DGDN_STATE_VK") + !!strstr(form, "-DGDN_HEADS_TILED") + !!strstr(form, "-DGDN_GATE_LOG");
@@ -209,10 +215,11 @@ static void gate_target(const char *target, const char *arch, int argc, char **a
             skipped++;
             continue;
         }
-        const char *base = strstr(form, OTHERS) ? OTHERS : "";
-        gate_one(&job, !variants                             ? form
-                       : !*base && has_rows(job.name, "all") ? "all"
-                                                             : base); /* all variants at once: rows of their own, or those of none */
+        const char *const base = part_of(form);
+        char all[64];
+        snprintf(all, sizeof all, "%s%sall", base, *base ? " " : "");
+        /* all variants at once: rows of their own, or those of none */
+        gate_one(&job, !variants ? form : has_rows(job.name, all) ? all : base);
         if (!strcmp(form, base)) gate_added_forms(&job, base);
     }
 }

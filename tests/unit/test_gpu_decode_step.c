@@ -177,7 +177,7 @@ static void which_entry(void **state) {
         if (wide) last_wide = n;
         assert_int_equal(((uint32_t)b.m.last.param[28] & 32) != 0, 48 * n > 24 * 132); /* the state ahead */
     }
-    assert_int_equal(last_wide, 132 / 48);
+    assert_int_equal(last_wide, 2 * 132 / 48);
     assert_int_equal(b.m.lines, 2);
     assert_string_equal(b.m.line[0], "3 route: GDN decode step: gdn_decode_step_wide grid=[3,16,1] block=512");
     char line[128];

@@ -26,30 +26,20 @@ static const struct {
 #define TILED_ "-DGDN_HEADS_TILED"
 #define LOG_   "-DGDN_GATE_LOG"
 #define NORM_  "-DGDN_QK_L2NORM"
-#define OTHER_ "-DGDN_OTHER_SPINES"
-enum { N_FIXED = 2, MAX_OPTIONS = N_FIXED + 4 };
-static const char *const rule_options[GPU_FORMS][MAX_OPTIONS] = {
-    { FIXED_ },
-    { FIXED_, VK_ },
-    { FIXED_, TILED_ },
-    { FIXED_, VK_, TILED_ },
-    { FIXED_, LOG_ },
-    { FIXED_, VK_, LOG_ },
-    { FIXED_, TILED_, LOG_ },
-    { FIXED_, VK_, TILED_, LOG_ },
-    { FIXED_, NORM_ },
-    { FIXED_, VK_, NORM_ },
-    { FIXED_, TILED_, NORM_ },
-    { FIXED_, VK_, TILED_, NORM_ },
-    { FIXED_, LOG_, NORM_ },
-    { FIXED_, VK_, LOG_, NORM_ },
-    { FIXED_, TILED_, LOG_, NORM_ },
-    { FIXED_, VK_, TILED_, LOG_, NORM_ },
-};
-static const char *const other_options[8][MAX_OPTIONS] = {
-    { FIXED_, OTHER_ },       { FIXED_, VK_, OTHER_ },       { FIXED_, TILED_, OTHER_ },       { FIXED_, VK_, TILED_, OTHER_ },
-    { FIXED_, LOG_, OTHER_ }, { FIXED_, VK_, LOG_, OTHER_ }, { FIXED_, TILED_, LOG_, OTHER_ }, { FIXED_, VK_, TILED_, LOG_, OTHER_ },
-};
+enum { N_FIXED = 2, MAX_OPTIONS = N_FIXED + 5 };
+/* Each combination of the rule modules' forms, in the order of their bits, with `first` in front. */
+#define EIGHT_(...)                                                                                                      \
+    { __VA_ARGS__ }, { __VA_ARGS__, VK_ }, { __VA_ARGS__, TILED_ }, { __VA_ARGS__, VK_, TILED_ }, { __VA_ARGS__, LOG_ }, \
+        { __VA_ARGS__, VK_, LOG_ }, { __VA_ARGS__, TILED_, LOG_ }, {                                                     \
+        __VA_ARGS__, VK_, TILED_, LOG_                                                                                   \
+    }
+#define SIXTEEN_(...) EIGHT_(__VA_ARGS__), EIGHT_(__VA_ARGS__, NORM_)
+static const char *const rule_options[][MAX_OPTIONS] = { SIXTEEN_(FIXED_) };
+static const char *const core_options[][MAX_OPTIONS] = { SIXTEEN_(FIXED_, "-DGDN_CORE") };
+static const char *const ckpt_options[][MAX_OPTIONS] = { EIGHT_(FIXED_, "-DGDN_CHECKPOINTS") };
+static const char *const other_options[][MAX_OPTIONS] = { EIGHT_(FIXED_, "-DGDN_OTHER_SPINES") };
+#undef EIGHT_
+#undef SIXTEEN_
 static const char *const column_options[4][MAX_OPTIONS] = {
     { FIXED_, "-DGDN_BA_TC_COLUMNS=32" },
     { FIXED_, "-DGDN_BA_TC_COLUMNS=64" },
@@ -58,13 +48,31 @@ static const char *const column_options[4][MAX_OPTIONS] = {
 };
 
 static uint32_t forms_of(uint32_t module) {
-    static const uint32_t n[] = { [GPU_PLAIN] = 1, [GPU_RULE] = 8, [GPU_OTHERS] = 8, [GPU_STEP] = GPU_FORMS, [GPU_COLUMNS] = 4 };
+    static const uint32_t n[] = { [GPU_PLAIN] = 1,   [GPU_RULE] = 8,       [GPU_OTHERS] = 8,     [GPU_STEP] = 16,
+                                  [GPU_COLUMNS] = 4, [GPU_RULE_CORE] = 16, [GPU_STEP_CORE] = 32, [GPU_RULE_CKPT] = 16 };
     return n[modules[module].forms];
 }
-/* What levers, flags and few shapes ask for is left to the plan that does. */
+static bool has_core(uint32_t module) {
+    return modules[module].forms == GPU_RULE_CORE || modules[module].forms == GPU_STEP_CORE;
+}
+/* The n-th build of a module: its form, GPU_HALF those of the second half. */
+static uint32_t form_at(uint32_t module, uint32_t n) {
+    const uint32_t kind = modules[module].forms, half = forms_of(module) / 2;
+    const bool two = has_core(module) || kind == GPU_RULE_CKPT;
+    return two && n >= half ? n - half + GPU_HALF : n;
+}
+/* What levers, flags and few shapes ask for is left to the plan that does: heads of 64 have verifies and a prefill of their own. */
 static bool in_advance(uint32_t module) {
-    return modules[module].forms != GPU_COLUMNS && modules[module].forms != GPU_OTHERS && module != GPU_M_BF16_STATE &&
-           module != GPU_M_FAST_SEGMENTS && module != GPU_M_WY4_ROUND;
+    switch (module) {
+    case GPU_M_RECURRENT:
+    case GPU_M_WY:
+    case GPU_M_WY3:
+    case GPU_M_WY4:
+    case GPU_M_BF16_STATE:
+    case GPU_M_WY4_ROUND:
+    case GPU_M_FAST_SEGMENTS: return false;
+    default: return modules[module].forms != GPU_COLUMNS && modules[module].forms != GPU_OTHERS;
+    }
 }
 
 const char *gpu_entry_name(uint32_t entry) {
@@ -72,6 +80,9 @@ const char *gpu_entry_name(uint32_t entry) {
 }
 const char *gpu_ext_name(uint32_t entry) {
     return entries[entry].ext;
+}
+bool gpu_has_core(uint32_t entry) {
+    return has_core(entries[entry].module);
 }
 uint32_t gpu_entry_op(uint32_t entry) {
     return entries[entry].op;
@@ -93,16 +104,26 @@ void gpu_arch_of(uint32_t cc_major, uint32_t cc_minor, char out[GPU_ARCH_BYTES])
     snprintf(out, GPU_ARCH_BYTES, "sm_%u%u%s", cc_major % 1000, cc_minor % 10, suffix);
 }
 
+/* What takes a second and more to compile. */
+static bool is_long(uint32_t module) {
+    static const uint32_t names[] = { GPU_M_FLA, GPU_M_WY4_WOA, GPU_M_FAST, GPU_M_CAUSAL_CONV1D, GPU_M_W4A4_F16_WIDE, GPU_M_VERIFY_SPLIT };
+    for (uint32_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i] == module) return true;
+    return false;
+}
+
 /* A job's arrays are const and live as long as the plugin. */
 static gdn_status job_of(uint32_t module, uint32_t form, const char *arch, gdn_compile_job *out) {
     const char *source = NULL;
     for (uint32_t i = 0; i < gdn__embedded_sources; i++)
         if (strcmp(gdn__embedded_sources_names[i], modules[module].file) == 0) source = gdn__embedded_sources_texts[i];
     if (!source) return GDN_E_INTERNAL;
-    const uint32_t forms = modules[module].forms;
-    const char *const *options = forms == GPU_COLUMNS  ? column_options[form]
-                                 : forms == GPU_OTHERS ? other_options[form]
-                                                       : rule_options[form];
+    const uint32_t forms = modules[module].forms, at = form % GPU_HALF;
+    const char *const *options = forms == GPU_COLUMNS     ? column_options[at]
+                                 : forms == GPU_OTHERS    ? other_options[at]
+                                 : form < GPU_HALF        ? rule_options[at]
+                                 : forms == GPU_RULE_CKPT ? ckpt_options[at]
+                                                          : core_options[at];
     *out = (gdn_compile_job) { .struct_size = (uint32_t)sizeof *out,
                                .n_headers = gdn__embedded_headers,
                                .name = modules[module].file,
@@ -119,22 +140,29 @@ static gdn_status job_of(uint32_t module, uint32_t form, const char *arch, gdn_c
 bool gpu_job_at(const char *arch, uint32_t index, gdn_compile_job *out) {
     for (uint32_t m = 0; m < GPU_MODULES; m++) {
         if (!gpu_module_for(arch, m)) continue;
-        if (index < forms_of(m)) return job_of(m, index, arch, out) == GDN_OK;
+        if (index < forms_of(m)) return job_of(m, form_at(m, index), arch, out) == GDN_OK;
         index -= forms_of(m);
     }
     return false;
 }
 
+/* Whether form 0 has the entry's core, or but its `_ext`, which then stands for it: entries without an `_ext` are in it as they are. */
+static const char *name_in_form_0(uint32_t entry) {
+    static const uint32_t alone[] = { GPU_E_WOA_SEQ, GPU_E_FOLD_SEQ, GPU_E_FLAG_CLEAR, GPU_E_FLAG_CLEAR_SEQ };
+    for (uint32_t i = 0; i < sizeof alone / sizeof *alone; i++)
+        if (alone[i] == entry) return entries[entry].name;
+    return has_core(entries[entry].module) ? entries[entry].ext : entries[entry].name;
+}
 /* Entries of a loaded module; one that is missing is the module's failure. */
 static void bind_entries(gdn_ctx *ctx, uint32_t module) {
     const gdn_backend *b = ctx->host.backend;
     for (uint32_t e = 0; e < GPU_ENTRIES; e++) {
         if (entries[e].module != module || ctx->entry[e]) continue;
-        const gdn_status st = b->function(b->user, ctx->form[module][0].handle, entries[e].name, &ctx->entry[e]);
+        const gdn_status st = b->function(b->user, ctx->form[module][0].handle, name_in_form_0(e), &ctx->entry[e]);
         if (st == GDN_OK && ctx->entry[e]) continue;
         ctx->entry[e] = NULL;
         ctx->form[module][0].status = st ? st : GDN_E_LOAD;
-        if (!ctx->reason[0]) snprintf(ctx->reason, sizeof ctx->reason, "%s: entry %s is missing", modules[module].file, entries[e].name);
+        if (!ctx->reason[0]) snprintf(ctx->reason, sizeof ctx->reason, "%s: entry %s is missing", modules[module].file, name_in_form_0(e));
     }
 }
 
@@ -150,7 +178,7 @@ gdn_status gpu_modules_open(gdn_ctx *ctx, gdn_text *err) {
     /* The long ones first: a compile that starts last should not be one that all others end before. */
     for (uint32_t i = 0; i < 2 * GPU_MODULES; i++) {
         const uint32_t m = i % GPU_MODULES;
-        if ((modules[m].forms == GPU_PLAIN) != (i >= GPU_MODULES) || !gpu_module_for(ctx->arch, m) || !in_advance(m)) continue;
+        if (is_long(m) != (i < GPU_MODULES) || !gpu_module_for(ctx->arch, m) || !in_advance(m)) continue;
         const gdn_status st = job_of(m, 0, ctx->arch, &job[n]);
         if (st) return gdn__fail(err, st, "%s: %s is not among the embedded sources", gdn__gpu_target.name, modules[m].file);
         text[n][0] = 0;

@@ -37,7 +37,7 @@ struct gdn_ctx {
     char arch[GPU_ARCH_BYTES]; /* of the device, with its suffix: "sm_90a" */
     gpu_form form[GPU_MODULES][GPU_FORMS];
     char reason[GPU_REASON_BYTES]; /* of the first module that failed */
-    void *entry[GPU_ENTRIES];      /* function handles of form 0; NULL = ABSENT */
+    void *entry[GPU_ENTRIES];      /* function handles of form 0, the `_ext` one where that form has no other; NULL = ABSENT */
     _Atomic uint32_t plans;
     _Atomic uint64_t launched[GPU_ENTRIES];
     _Atomic uint64_t refused[GDN__GUARDS];
@@ -48,9 +48,9 @@ struct gdn_plan {
     gdn_ctx *ctx;
     const gdn__op *op;
     gdn__shape shape;
-    uint64_t present; /* bit GPU_E_* */
-    void *entry[GPU_ENTRIES], *ext[GPU_ENTRIES];
-    uint64_t report;       /* device memory of GDN_PLAN_CHECKED; 0: not checked */
+    uint64_t present;                            /* bit GPU_E_* */
+    void *entry[GPU_ENTRIES], *ext[GPU_ENTRIES]; /* entry NULL: this plan launches the `_ext` form */
+    uint64_t report;                             /* device memory of GDN_PLAN_CHECKED; 0: not checked */
     _Atomic uint32_t said; /* lines of first launches that were written: bit 0 the tensor-core spine's, bit 1 the fast prefill's */
 };
 
@@ -92,6 +92,7 @@ typedef struct gpu_decision {
 
 const char *gpu_entry_name(uint32_t entry);
 const char *gpu_ext_name(uint32_t entry); /* "<entry>_ext" */
+bool gpu_has_core(uint32_t entry);        /* is its core in builds of their own (GPU_HALF) */
 uint32_t gpu_entry_op(uint32_t entry);
 uint32_t gpu_entry_module(uint32_t entry);
 const char *gpu_module_file(uint32_t module);

@@ -136,8 +136,12 @@ void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint3
     gpu_take(d, r->spine, s->nv, batch, dims.block[0], dims.smem_bytes);
 }
 
+/* Where the fast kernels run, the others are for pointers that those do not take, and get tables. */
 static gdn_status bind(gdn_plan *p, uint32_t entry, gdn_text *err) {
-    return gpu_bind_rule(p, entry, gpu_rule_form(&p->shape.rule), dims_of(entry).smem_bytes, err);
+    const gdn_rule_shape *s = &p->shape.rule;
+    const bool there = gpu_has(p->present, GPU_E_FAST_PREPARE) && gpu_has(p->present, GPU_E_FAST_FWD);
+    const bool core = gpu_rule_may_be_core(s) && gdn__fast_pick(p->ctx->levers.prefill_fast, there, s) != GDN__FAST_TAKEN;
+    return gpu_bind_rule(p, entry, gpu_rule_form(s), dims_of(entry).smem_bytes, core, err);
 }
 
 /* A tensor-core module that does not load in this plan's form is absent from the plan, which then has the scalar kernels. */
@@ -169,7 +173,8 @@ static gdn_status bind_fast(gdn_plan *p, gdn_text *err) {
         const bool ext = e == GPU_E_FAST_FWD && p->shape.rule.ckpt_every;
         void **const to = ext ? &p->ext[e] : &p->entry[e];
         if (!gpu_has(p->present, e)) continue;
-        gdn_status st = gpu_form_entry(p->ctx, e, gpu_rule_form(&p->shape.rule), ext ? gpu_ext_name(e) : gpu_entry_name(e), to, &text);
+        gdn_status st = gpu_form_entry(p->ctx, e, gpu_rule_form(&p->shape.rule) | (ext ? (uint32_t)GPU_HALF : 0u),
+                                       ext ? gpu_ext_name(e) : gpu_entry_name(e), to, &text);
         if (!st) st = gpu_allow_smem(p->ctx, e, *to, e == GPU_E_FAST_PREPARE ? GPU_FAST_TWO_SMEM : dims_of(e).smem_bytes, &text);
         if (st == GDN_E_CAPTURE || st == GDN_E_FORKED) return gdn__fail(err, st, "%s", why);
         if (!st) continue;
@@ -450,8 +455,9 @@ gdn_status gpu_launch_prefill(const gdn_plan *p, gdn__call *c, const gpu_decisio
     gpu_rule_workspace(s, &k.w);
     gdn_status st = gpu_rule_check(p, c, &order, s->offsets || k.seq_len, k.w.total, err);
     if (st) return st;
-    const bool segments = r->segment < r->chunks;
-    if ((st = gpu_rule_prepare(p, c, &order, &k.w, k.batch, (uint32_t)rows, segments || s->ckpt_every, stream, &k.io, err))) return st;
+    const bool only_ext = r->fast_guard != GDN__FAST_TAKEN && !p->entry[r->spine];
+    const bool extras = r->segment < r->chunks || s->ckpt_every || only_ext;
+    if ((st = gpu_rule_prepare(p, c, &order, &k.w, k.batch, (uint32_t)rows, extras, stream, &k.io, err))) return st;
     if (s->k_dim == 64) return recurrent(&k, err);
     uint32_t begin = 0;
     do {

@@ -54,13 +54,22 @@ void gpu_rule_workspace(const gdn_rule_shape *s, gpu_workspace *w) {
     if (w->fast_begins + states <= w->total) w->fast_segment = segment;
 }
 
-gdn_status gpu_bind_rule(gdn_plan *p, uint32_t entry, uint32_t form, uint32_t smem, gdn_text *err) {
-    gdn_status st;
-    if ((st = gpu_form_entry(p->ctx, entry, form, gpu_entry_name(entry), &p->entry[entry], err)) ||
-        (st = gpu_form_entry(p->ctx, entry, form, gpu_ext_name(entry), &p->ext[entry], err)) ||
-        (st = gpu_allow_smem(p->ctx, entry, p->entry[entry], smem, err)))
-        return st;
-    return gpu_allow_smem(p->ctx, entry, p->ext[entry], smem, err);
+gdn_status gpu_bind_rule(gdn_plan *p, uint32_t entry, uint32_t form, uint32_t smem, bool core, gdn_text *err) {
+    const bool apart = gpu_has_core(entry);
+    gdn_status st = gpu_form_entry(p->ctx, entry, form, gpu_ext_name(entry), &p->ext[entry], err);
+    if (!st) st = gpu_allow_smem(p->ctx, entry, p->ext[entry], smem, err);
+    p->entry[entry] = NULL;
+    if (st || (apart && !core)) return st;
+    st = gpu_form_entry(p->ctx, entry, form | (apart ? (uint32_t)GPU_HALF : 0u), gpu_entry_name(entry), &p->entry[entry], err);
+    return st ? st : gpu_allow_smem(p->ctx, entry, p->entry[entry], smem, err);
+}
+
+bool gpu_rule_may_be_core(const gdn_rule_shape *s) {
+    const bool deferred = s->base.op == GDN_OP_VERIFY_WOA || s->base.op == GDN_OP_FOLD, prefill = s->base.op == GDN_OP_PREFILL;
+    const float own = gdn__own_scale(s->k_dim);
+    if (s->state_addr != (deferred ? GDN_STATE_TABLE : GDN_STATE_CONTIGUOUS)) return false;
+    if (s->scale > 0 && (s->scale < own || s->scale > own)) return false;
+    return prefill ? !normalises(s) && !s->ckpt_every : !s->offsets && !gdn__by_sequence(&s->base);
 }
 
 gdn_status gpu_start(const gdn_plan *p, uint32_t entry, bool ext, const gdn_dims *dims, void *stream, gpu_args *a, gdn_text *err) {

@@ -31,8 +31,10 @@ gdn_status gpu_rule_prepare(const gdn_plan *p, const gdn__call *c, const gpu_rul
 /* For operations whose kernels find states by slots: only int64 offsets are made int32 in front. */
 gdn_status gpu_rule_offsets(const gdn_plan *p, const gdn__call *c, const gpu_rule_order *o, const gpu_workspace *w, uint32_t batch,
                             void *stream, gpu_rule_io *io, gdn_text *err);
-/* Core and `_ext` form of an entry, with the shared memory that they need. */
-gdn_status gpu_bind_rule(gdn_plan *p, uint32_t entry, uint32_t form, uint32_t smem, gdn_text *err);
+/* The `_ext` form of an entry, with the shared memory that it needs, and its core: where that is compiled apart only if `core`. */
+gdn_status gpu_bind_rule(gdn_plan *p, uint32_t entry, uint32_t form, uint32_t smem, bool core, gdn_text *err);
+/* Decode and verify on the states of one launch in place, write-on-accept and fold on a table, without extras: the core's arguments do. */
+bool gpu_rule_may_be_core(const gdn_rule_shape *s);
 gdn_status gpu_start(const gdn_plan *p, uint32_t entry, bool ext, const gdn_dims *dims, void *stream, gpu_args *a, gdn_text *err);
 void gpu_arg_list(gpu_args *a, const uint64_t *ptr, uint32_t n_ptr, const uint32_t *u32, uint32_t n_u32);
 

@@ -104,17 +104,39 @@ void gpu_decide_step(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t
     if (d->status == GDN_OK && (batch > GRID_Y || s->nv > (1u << 28))) gpu_refuse(d, "more than 65535 sequences in a launch");
 }
 
+/* The entries that launches of a plan may come to. Heads of 128 go in parts up to four rows, so that the forms for a fixed number of rows
+ * are those of other heads. */
+static uint32_t may_run(const gdn_plan *p, uint32_t list[4]) {
+    const gdn_rule_shape *s = &p->shape.rule;
+    uint32_t n = 0;
+    switch (s->base.op) {
+    case GDN_OP_DECODE:
+        list[n++] = GPU_E_DECODE;
+        if (s->k_dim == 128) list[n++] = GPU_E_DECODE_SPLIT;
+        return n;
+    case GDN_OP_VERIFY:
+        list[n++] = GPU_E_WYN;
+        if (s->k_dim == 128 && gpu_has(p->present, GPU_E_WY4_SPLIT)) {
+            list[n++] = GPU_E_WY4_SPLIT;
+            if (s->max_rows > 4) list[n++] = GPU_E_WYN_SPLIT;
+            return n;
+        }
+        for (uint32_t rows = 2; rows <= 4 && rows <= s->max_rows && !gdn__by_sequence(&s->base); rows++)
+            list[n++] = rows == 2 ? GPU_E_WY2 : rows == 3 ? GPU_E_WY3 : GPU_E_WY4;
+        return n;
+    case GDN_OP_FOLD: list[n++] = GPU_E_FOLD; return n;
+    default: list[n++] = GPU_E_WOA; return n;
+    }
+}
+
 gdn_status gpu_bind_step(gdn_plan *p, gdn_text *err) {
-    static const uint32_t decode[] = { GPU_E_DECODE, GPU_E_DECODE_SPLIT };
-    static const uint32_t verify[] = { GPU_E_WY2, GPU_E_WY3, GPU_E_WY4, GPU_E_WYN, GPU_E_WY4_SPLIT, GPU_E_WYN_SPLIT };
-    static const uint32_t woa[] = { GPU_E_WOA }, fold[] = { GPU_E_FOLD };
     const gdn_rule_shape *s = &p->shape.rule;
     const uint32_t op = s->base.op;
-    const uint32_t *const list = op == GDN_OP_DECODE ? decode : op == GDN_OP_VERIFY ? verify : op == GDN_OP_FOLD ? fold : woa;
-    const uint32_t n = op == GDN_OP_DECODE ? 2 : op == GDN_OP_VERIFY ? 6 : 1;
+    uint32_t list[4];
+    const uint32_t n = may_run(p, list);
     if (s->base.flags & GDN_BF16_STATE) {
         const uint32_t entry = op == GDN_OP_DECODE ? (uint32_t)GPU_E_DECODE16 : (uint32_t)GPU_E_WYN16;
-        return gpu_has(p->present, entry) ? gpu_bind_rule(p, entry, gpu_step_form(s), 0, err) : GDN_OK;
+        return gpu_has(p->present, entry) ? gpu_bind_rule(p, entry, gpu_step_form(s), 0, true, err) : GDN_OK;
     }
     if (s->state_type != GDN_F32 || (op == GDN_OP_VERIFY_WOA && !p->ctx->levers.woa)) return GDN_OK; /* the decision says why */
     if (gdn__by_sequence(&s->base) && op != GDN_OP_VERIFY) {
@@ -125,9 +147,8 @@ gdn_status gpu_bind_step(gdn_plan *p, gdn_text *err) {
     }
     for (uint32_t i = 0; i < n; i++) {
         if (!gpu_has(p->present, list[i])) continue;
-        /* A verify's plan needs the entries of its number of rows; with fewer rows
-         * in a launch, those of that number. */
-        const gdn_status st = gpu_bind_rule(p, list[i], gpu_step_form(s), list[i] == GPU_E_WOA ? s->k_dim * s->v_dim * 4 : 0, err);
+        const gdn_status st =
+            gpu_bind_rule(p, list[i], gpu_step_form(s), list[i] == GPU_E_WOA ? s->k_dim * s->v_dim * 4 : 0, gpu_rule_may_be_core(s), err);
         if (st) return st;
     }
     return GDN_OK;
@@ -316,6 +337,7 @@ gdn_status gpu_launch_step(const gdn_plan *p, gdn__call *c, const gpu_decision *
     k.io.ext = k.io.ext || s->offsets || table != deferred || s->state_addr == GDN_STATE_POOL || gdn__by_sequence(&s->base);
     /* A core entry's grid is fixed. */
     if (deferred && (d->dims.grid[0] != s->nv || d->dims.grid[1] != k.batch)) k.io.ext = true;
+    if (!p->entry[d->entry]) k.io.ext = true;
     gpu_args a = { .n = 0 };
     switch (op) {
     case GDN_OP_DECODE: decode_args(&k, &a); break;

@@ -26,6 +26,7 @@
 #include "gated_delta_rule_decode.cu"
 #include "gated_delta_rule_wy.cu"
 #include "gated_delta_rule_wy3.cu"
+#include "gated_delta_rule_verify_split.cu"
 #include "gated_delta_rule_wy4.cu"
 #include "gated_delta_rule_wy4_round.cu"
 #include "gated_delta_rule_wy4_woa.cu"
@@ -39,9 +40,9 @@ static const emu_driver::kernel step[] = {
     EMU_STEPS("gated_delta_rule_wy.cu", gated_delta_rule_wy2),
     EMU_STEPS("gated_delta_rule_wy3.cu", gated_delta_rule_wy3),
     EMU_STEPS("gated_delta_rule_wy4.cu", gated_delta_rule_wy4),
-    EMU_STEPS("gated_delta_rule_wy4.cu", gated_delta_rule_wy4_split),
+    EMU_STEPS("gated_delta_rule_verify_split.cu", gated_delta_rule_wy4_split),
     EMU_STEPS("gated_delta_rule_wyn.cu", gated_delta_rule_wyn),
-    EMU_STEPS("gated_delta_rule_wyn.cu", gated_delta_rule_wyn_split),
+    EMU_STEPS("gated_delta_rule_verify_split.cu", gated_delta_rule_wyn_split),
     EMU_STEPS("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_woa),
     EMU_STEPS("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_fold),
     EMU_STEP("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_flag_clear),
