@@ -69,9 +69,11 @@ void region_free(region &r) {
     r.map = nullptr;
 }
 bool region_intact(const region &r) {
-    for (const char *c = r.map + PAGE; c < r.map + r.mapped - PAGE; c++)
-        if ((c < r.data || c >= r.data + r.bytes) && static_cast<unsigned char>(*c) != CANARY) return false;
-    return true;
+    const auto clean = [](const char *from, const char *end) {
+        while (from < end && static_cast<unsigned char>(*from) == CANARY) from++;
+        return from == end;
+    };
+    return clean(r.map + PAGE, r.data) && clean(r.data + r.bytes, r.map + r.mapped - PAGE);
 }
 
 /* ---- dynamic shared memory ---- */

@@ -191,7 +191,7 @@ inline void rule_case::spoil() {
 inline void rule_case::compare(emu::bench &b, const char *what) {
     const std::string at = what;
     auto same = [&](const char *name, const void *got, const void *want, size_t n) {
-        size_t i = 0;
+        size_t i = n && memcmp(got, want, n) ? 0 : n;
         while (i < n && static_cast<const char *>(got)[i] == static_cast<const char *>(want)[i]) i++;
         b.expect((i == n) != (wrong != 0 && !strcmp(name, "out")),
                  (at + ": `" + name + "`" +

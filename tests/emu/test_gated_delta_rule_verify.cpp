@@ -459,50 +459,73 @@ static void mixed_round(emu::bench &b, uint32_t round) {
     }
 }
 
+/* ---- many rounds ---- */
+#if defined(GDN_STATE_VK) || defined(GDN_QK_L2NORM)
+enum { ROUNDS = 200 }; /* the contract's form runs them all */
+#else
+enum { ROUNDS = 1000 };
+#endif
+enum { ROUND_ROWS = 6, WRITE_ON_ACCEPT = GENERAL_EXT + 1, ROUND_KINDS };
+/* A verify of `c.rows` rows in one of its forms, or one that defers its writes, on both sides. */
+static void round_verify(emu::bench &b, rule_case &c, int kind, uint32_t *flag, emu::watched *flagged) {
+    if (kind == WRITE_ON_ACCEPT) {
+        gdn_cpu_verify_woa(&c.ref);
+        b.run("woa", { c.nv, c.batch }, GDN_STEP_BLOCK, 65536, { *c.d.out, *c.d.stash, flagged }, [&] { woa_kernel(c, CORE, flag); });
+        return;
+    }
+    gdn_cpu_verify(&c.ref);
+    static const uint32_t forms[][2] = { { 1, GDN_STEP_BLOCK }, { 4, 256 }, { 8, 128 } };
+    const uint32_t form = b.bits() % 3, parts = forms[form][0]; /* blocks a head */
+    b.run("verify", { parts * c.nv, c.batch }, forms[form][1], 0, { *c.d.out, *c.d.hi, *c.d.pool },
+          [&] { parts == 1 ? verify_kernel(c, kind) : split_kernel(c, kind); });
+}
+/* Buffers are kept, inputs are new each round; the CPU target runs beside the kernels on its own pool: every state, output, kept state
+ * and stash is looked at after the fold and again after the decode of one plain token. */
+static void random_rounds(emu::bench &b) {
+    rule_case r;
+    r.rows = ROUND_ROWS, r.batch = 2, r.nk = 1, r.nv = 1, r.hi_capacity = ROUND_ROWS - 1;
+    r.make(b);
+    auto &na = b.inout<uint32_t>("na", 2, [](size_t) { return 0u; });
+    auto &flag = b.inout<uint32_t>("flag", 1, [](size_t) { return 1u; });
+    uint32_t engaged = 1, kinds[ROUND_KINDS] = {}, seen[ROUND_ROWS + 2][ROUND_ROWS + 2] = {};
+    r.ref.engaged = &engaged, r.ref.na = na.p;
+    const uint32_t rounds = emu::small_or<uint32_t>(20, ROUNDS);
+    for (uint32_t round = 0; round < rounds; round++) {
+        for (auto *x : { r.d.q, r.d.k })
+            for (size_t i = 0; i < x->n; i++) x->p[i] = gdn_to_bf16(b.uniform(-0.15f, 0.15f));
+        for (size_t i = 0; i < r.d.v->n; i++) r.d.v->p[i] = gdn_to_bf16(b.uniform(-1, 1));
+        for (size_t i = 0; i < r.d.gb->n; i++) r.d.gb->p[i] = RULE_LOG && i % 2 == 0 ? -b.uniform(0, 1) : b.uniform(0, 1);
+        const int kind = (int)(b.bits() % ROUND_KINDS);
+        rule_case c = r; /* the same buffers, this round's number of rows */
+        c.rows = kind == WRITE_ON_ACCEPT ? 4 : 2 + b.bits() % (kind < GENERAL ? 3 : ROUND_ROWS - 1);
+        c.ref.seq_len = c.rows;
+        c.ref.state = c.ref.state_out = r.want_pool.data(), c.ref.out = r.want_out.data();
+        c.ref.hi = r.want_hi.data(), c.ref.stash = r.want_stash.data();
+        kinds[kind]++;
+        for (int i = 0; i < 2; i++) seen[c.rows][na.p[i] = b.bits() % (c.rows + 2)]++;
+        engaged = 0;
+        b.run("clear", 1, 32, 0, { flag }, [&] { gated_delta_rule_wy4_flag_clear(flag.p); });
+        round_verify(b, c, kind, flag.p, flag);
+        gdn_cpu_fold(&c.ref);
+        b.run("fold", { 1, 2 }, GDN_STEP_BLOCK, 0, { *r.d.pool }, [&] { fold_kernel(c, CORE, na.p, flag.p); });
+        r.compare(b, ("round " + std::to_string(round)).c_str());
+        c.rows = c.ref.seq_len = 1; /* one plain token a sequence: its first row */
+        gdn_cpu_decode(&c.ref);
+        b.run("decode", { 1, 2 }, GDN_STEP_BLOCK, 0, { *r.d.pool, *r.d.out },
+              [&] { gated_delta_rule_decode((void *)r.in_tab(), FRONT_(r), SHAPE_(r), 1); });
+        r.compare(b, ("decode of round " + std::to_string(round)).c_str());
+    }
+    if (rounds < 1000) return;
+    for (uint32_t n : kinds) b.expect(n > 100, "control: a form hardly came up");
+    for (uint32_t rows = 2; rows <= ROUND_ROWS; rows++)
+        for (uint32_t n = 0; n < rows + 2; n++) b.expect(seen[rows][n] > 5, "control: a count of accepted rows hardly came up");
+}
+
 static void mixed(emu::check &c) {
     for (uint32_t round = 0; round < emu::small_or(2u, 12u); round++)
         c.test(("mixed batch " + std::to_string(round) + " by record (B61 B67 B72)").c_str(),
                [&](emu::bench &b) { mixed_round(b, round); });
-    /* Buffers are kept, inputs are new each round; the CPU target runs beside the kernels on its own pool. */
-    c.test("rounds of verify, fold and decode (B68)", [](emu::bench &b) {
-        rule_case r;
-        r.rows = 4, r.batch = 2, r.nk = 1, r.nv = 1, r.hi_capacity = 3;
-        r.make(b);
-        auto &na = b.inout<uint32_t>("na", 2, [](size_t) { return 0u; });
-        auto &flag = b.inout<uint32_t>("flag", 1, [](size_t) { return 1u; });
-        uint32_t engaged = 1, seen[6] = {};
-        r.ref.engaged = &engaged, r.ref.na = na.p;
-        for (uint32_t round = 0; round < emu::small_or(5u, 100u); round++) {
-            for (auto *x : { r.d.q, r.d.k })
-                for (size_t i = 0; i < x->n; i++) x->p[i] = gdn_to_bf16(b.uniform(-0.15f, 0.15f));
-            for (size_t i = 0; i < r.d.v->n; i++) r.d.v->p[i] = gdn_to_bf16(b.uniform(-1, 1));
-            for (size_t i = 0; i < r.d.gb->n; i++) r.d.gb->p[i] = RULE_LOG && i % 2 == 0 ? -b.uniform(0, 1) : b.uniform(0, 1);
-            const bool deferred = b.bits() % 2;
-            for (int i = 0; i < 2; i++) seen[na.p[i] = b.bits() % 6]++;
-            engaged = 0;
-            b.run("clear", 1, 32, 0, { flag }, [&] { gated_delta_rule_wy4_flag_clear(flag.p); });
-            if (deferred) {
-                gdn_cpu_verify_woa(&r.ref);
-                b.run("woa", { 1, 2 }, GDN_STEP_BLOCK, 65536, { *r.d.out, *r.d.stash, flag }, [&] { woa_kernel(r, CORE, flag.p); });
-            } else {
-                gdn_cpu_verify(&r.ref);
-                b.run("wy4", { 1, 2 }, GDN_STEP_BLOCK, 0, { *r.d.out, *r.d.hi, *r.d.pool }, [&] { verify_kernel(r, CORE); });
-            }
-            gdn_cpu_fold(&r.ref);
-            b.run("fold", { 1, 2 }, GDN_STEP_BLOCK, 0, { *r.d.pool }, [&] { fold_kernel(r, CORE, na.p, flag.p); });
-            r.compare(b, ("round " + std::to_string(round)).c_str());
-            rule_case one = r; /* one plain token a sequence: its first row */
-            one.rows = 1;
-            one.ref.seq_len = 1;
-            one.ref.state = one.ref.state_out = r.want_pool.data();
-            one.ref.out = r.want_out.data();
-            gdn_cpu_decode(&one.ref);
-            b.run("decode", { 1, 2 }, GDN_STEP_BLOCK, 0, { *r.d.pool, *r.d.out },
-                  [&] { gated_delta_rule_decode((void *)r.in_tab(), FRONT_(r), SHAPE_(r), 1); });
-            r.compare(b, ("decode of round " + std::to_string(round)).c_str());
-        }
-        for (int i = 0; i < 6 && !emu::sanitized(); i++) b.expect(seen[i] > 5, "control: some count of accepted rows hardly came up");
-    });
+    c.test("many rounds of verify, fold and decode (B68)", random_rounds);
 }
 
 int main(int argc, char **argv) {
