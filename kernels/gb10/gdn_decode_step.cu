@@ -228,9 +228,10 @@ GDN_KERNEL(GDN_DSTEP_WIDE, 2) gdn_decode_step_wide(GDN_DSTEP_PARAMS) {
     float *const mine = gdn_opaque(at.state + rows * GDN_DSTEP_DIM + column);
     const bool whole = (uint64_t)at.state % 16 == 0;
     float4 s[WIDE_LINES];
+    raw.rows(m, a, at, part, i);
+    /* Asked for earlier it would be waited for above: the compiler has one scoreboard for loads that are used in another basic block. */
     GDN_UNROLL
     for (uint32_t j = 0; j < WIDE_LINES; j++) s[j] = at.fresh ? float4 { 0, 0, 0, 0 } : wide_get(mine + j * GDN_DSTEP_DIM, whole);
-    raw.rows(m, a, at, part, i);
     gdn_sync_block();
     if (part < 2) (part ? m.k : m.q)[i] = gdn_dstep_l2norm(m.y[part][i], gdn_dstep_squares(m.y[part]));
     gdn_sync_block();

@@ -3,8 +3,8 @@
 #include "gpu_plugin.h"
 #include <stdio.h>
 
-/* A block has a head. Measured on an H200, 16/48 heads: the wide form wins while all blocks fit at once, two a multiprocessor (6.5 us
- * against 7.6 at batch 1, 10.8 against 11.4 at 4, 33.2 against 31.8 at 16); asking for the state ahead costs 12 % at batch 16, nothing at
+/* A block has a head. Measured on an H200, 16/48 heads: the wide form wins while all blocks fit at once, two a multiprocessor (5.9 us
+ * against 7.6 at batch 1, 11.2 against 11.8 at 5, 18.0 against 16.6 at 8); asking for the state ahead costs 12 % at batch 16, nothing at
  * 64, and wins 5 % at 256. */
 static uint32_t entry_of(uint64_t present, uint32_t sms, uint64_t blocks) {
     return blocks <= 2ull * (sms ? sms : 132) && gpu_has(present, GPU_E_DSTEP_WIDE) ? GPU_E_DSTEP_WIDE : GPU_E_DSTEP;
