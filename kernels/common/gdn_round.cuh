@@ -4,8 +4,8 @@
  *
  * A block takes part after part of all heads, COLUMNS value columns each; the next part's state is on its way into shared memory while it
  * computes, each thread's elements to a place that no other thread looks at. Sums of four are made where the state is and change hands
- * through shared memory. A quad of lanes has the four rows of a column: it adds the sums up and makes vn, so that no warp waits for another
- * one between a barrier before and one behind. One thread finds out where the part after the next one is. */
+ * through shared memory, to one warp, which adds them up and makes vn, while another one finds out where the part after the next one is.
+ * Both are other warps each time, so that all schedulers get their share of that. */
 #pragma once
 #include "gdn_round_rows.cuh"
 
@@ -13,56 +13,59 @@ template <uint32_t COLUMNS, uint32_t GROUPS> struct gdn_round_of {
     typedef gdn_round_rows<COLUMNS, GROUPS> rows_of;
     typedef gdn_round_smem<COLUMNS, GROUPS> smem;
     typedef gdn_round_state<COLUMNS, GROUPS> part;
-    enum : uint32_t { THREADS = part::THREADS };
+    enum : uint32_t { WARPS = part::THREADS / 32 };
+    static GDN_METHOD bool is_turn(uint32_t turn) { return threadIdx.x / 32 == turn % WARPS; }
+    static GDN_METHOD bool finds(uint32_t turn) { return is_turn(turn + 2) && gdn_lane() == 0; }
 
-    /* A thread's row and column, of those that add up. */
-    static GDN_METHOD uint32_t own_row() { return threadIdx.x / COLUMNS; }
-    static GDN_METHOD uint32_t own_column() { return threadIdx.x % COLUMNS; }
+    /* A lane's row, and its four columns, of the warp that adds up. */
+    static GDN_METHOD uint32_t own_row() { return gdn_lane() / (COLUMNS / 4); }
+    static GDN_METHOD uint32_t own_columns() { return gdn_lane() % (COLUMNS / 4) * 4; }
 
-    /* weight[t]: what row t takes of rows 0, 1, 2, and of hk; by the last warp. */
-    static GDN_METHOD void weigh(smem &m) {
-        const uint32_t t = gdn_lane() / 4, s = gdn_lane() % 4;
-        if (t >= GDN_ROUND_ROWS || (s >= t && s != 3)) return;
-        float w = s == 3 ? m.g[0] : s + 1 < t ? m.g[s + 1] : 1.0f;
-        GDN_NO_UNROLL
-        for (uint32_t e = s == 3 ? 1 : s + 2; e < t; e++) w *= m.g[e];
-        m.weight[t][s] = s == 3 ? w : w * gdn_step_join<GDN_STEP_DIM>(m.dots[t * (t - 1) / 2 + s]);
-    }
-    /* vn of a column, all rows: a row's c takes each earlier vn as soon as that is there. */
+    /* vn, to m and to the stash: gdn_step.cuh's sums and products, left to right. Rows that are not there take whatever there is. */
     static GDN_METHOD void values(smem &m, const gdn_round &o, const gdn_round_task &task) {
-        const uint32_t i = threadIdx.x;
-        float c[GDN_ROUND_ROWS]; /* then vn */
+        const uint32_t t = own_row(), i = gdn_lane();
+        if (t < task.rows) gdn_st16f(m.hk[t] + own_columns(), part::total(m.sums[t], own_columns()));
+        gdn_sync_warp();
+        if (i >= COLUMNS) return;
+        const float4 g = gdn_ld16f(m.g), b = gdn_ld16f(m.b);
+        float dot[6];
         GDN_UNROLL
-        for (uint32_t t = 0; t < GDN_ROUND_ROWS; t++) c[t] = t ? m.weight[t][3] * m.hk[t][i] : m.hk[t][i];
-        GDN_UNROLL
-        for (uint32_t s = 0; s < GDN_ROUND_ROWS; s++) {
-            c[s] = (m.vn[s][i] - m.g[s] * c[s]) * m.b[s];
-            GDN_UNROLL
-            for (uint32_t t = s + 1; t < GDN_ROUND_ROWS; t++) c[t] += m.weight[t][s] * c[s];
-        }
-        GDN_UNROLL
-        for (uint32_t t = 0; t < GDN_ROUND_ROWS; t++) m.vn[t][i] = c[t];
-        (void)o, (void)task;
+        for (uint32_t j = 0; j < 6; j++) dot[j] = gdn_step_join<GDN_STEP_DIM>(m.dots[j]);
+        const float gg = g.y * g.z, lead2 = g.x * g.y, lead3 = lead2 * g.z;
+        const float h0 = m.hk[0][i], h1 = m.hk[1][i], h2 = m.hk[2][i], h3 = m.hk[3][i];
+        const float v0 = (m.vn[0][i] - g.x * h0) * b.x;
+        const float v1 = (m.vn[1][i] - g.y * (g.x * h1 + dot[0] * v0)) * b.y;
+        const float v2 = (m.vn[2][i] - g.z * (lead2 * h2 + (g.y * dot[1]) * v0 + dot[2] * v1)) * b.z;
+        const float v3 = (m.vn[3][i] - g.w * (lead3 * h3 + (gg * dot[3]) * v0 + (g.z * dot[4]) * v1 + dot[5] * v2)) * b.w;
+        m.vn[0][i] = v0, m.vn[1][i] = v1, m.vn[2][i] = v2, m.vn[3][i] = v3;
+        float *const to = gdn_stash_of(o.stash, task.id, o.pitch, o.a.nv).vn + task.head * GDN_STASH_DIM + task.slice * COLUMNS + i;
+        const uint32_t line = o.a.nv * GDN_STASH_DIM;
+        if (task.rows > 0) to[0] = v0;
+        if (task.rows > 1) to[line] = v1;
+        if (task.rows > 2) to[2 * line] = v2;
+        if (task.rows > 3) to[3 * line] = v3;
     }
-    static GDN_METHOD void stash_values(const smem &m, const gdn_round &o, const gdn_round_task &task) {
-        const uint32_t t = own_row(), column = own_column();
-        if (t < task.rows)
-            gdn_stash_of(o.stash, task.id, o.pitch, o.a.nv).vn[(t * o.a.nv + task.head) * GDN_STASH_DIM + task.slice * COLUMNS + column] =
-                m.vn[t][column];
-    }
-    /* What is not there has been zero all along. */
+    /* Of padding: zeros. */
     static GDN_METHOD void outputs(const smem &m, const gdn_round &o, const gdn_round_task &task) {
-        const uint32_t t = own_row(), column = own_column();
-        gdn_bf16 *const to = o.a.out + ((task.row + t) * o.a.nv + task.head) * GDN_STEP_DIM + task.slice * COLUMNS + column;
-        if (t < task.rows) *to = gdn_to_bf16(o.a.scale * part::total(m.sums[t], column));
-        if (t < task.zero) *to = gdn_bf16 { 0 };
+        const uint32_t t = own_row();
+        gdn_bf16 *const to = o.a.out + ((task.row + t) * o.a.nv + task.head) * GDN_STEP_DIM + task.slice * COLUMNS + own_columns();
+        uint2 x = { 0, 0 };
+        if (t < task.rows) {
+            const float4 sum = part::total(m.sums[t], own_columns());
+            x = uint2 { gdn_pack_bf16(o.a.scale * sum.x, o.a.scale * sum.y), gdn_pack_bf16(o.a.scale * sum.z, o.a.scale * sum.w) };
+        } else if (t >= task.zero) {
+            return;
+        }
+        if ((uint64_t)to % 8 == 0)
+            gdn_st8(to, x);
+        else
+            to[0].bits = (uint16_t)x.x, to[1].bits = (uint16_t)(x.x >> 16), to[2].bits = (uint16_t)x.y, to[3].bits = (uint16_t)(x.y >> 16);
     }
 
     static GDN_METHOD void one(smem &m, const gdn_round &o, uint32_t n) {
         const gdn_round_task &t = m.task[n % GDN_ROUND_TASKS], &next = m.task[(n + 1) % GDN_ROUND_TASKS];
-        const bool finds = rows_of::finds();
+        const uint32_t turn = n % WARPS;
         part state;
-        gdn_round_words words = {};
         gdn_cp_async_wait<0>();
         state.take(m.state);
         rows_of::put(m);
@@ -76,30 +79,32 @@ template <uint32_t COLUMNS, uint32_t GROUPS> struct gdn_round_of {
         rows_of::dots(m);
         state.sums_of_keys(m, t.rows);
         rows_of::stash_keys(m, o, t);
-        if (finds) words = gdn_round_ask(o, m.at); /* on their way while sums are added up */
         gdn_sync_block();
-        if (own_row() < t.rows) m.hk[own_row()][own_column()] = part::total(m.sums[own_row()], own_column());
-        if (threadIdx.x >= THREADS - 32) weigh(m);
+        if (is_turn(turn)) values(m, o, t);
         if (next.there) rows_of::send(m, o, next);
+        if (finds(turn)) {
+            gdn_round_find<COLUMNS>(m.task[(n + 2) % GDN_ROUND_TASKS], o, m.at, m.words[0]);
+            gdn_round_ask(m.words[0], o, m.at);
+        }
         gdn_cp_async_commit();
-        if (finds) gdn_round_find<COLUMNS>(m.task[(n + 2) % GDN_ROUND_TASKS], o, m.at, words);
         gdn_sync_block();
-        if (threadIdx.x < COLUMNS) values(m, o, t);
-        gdn_sync_block();
-        stash_values(m, o, t);
         state.steps(m, t.rows);
         gdn_sync_block();
-        outputs(m, o, t);
+        if (is_turn(turn + 1)) outputs(m, o, t);
     }
 
     static GDN_METHOD void run(smem &m, const gdn_round &o) {
-        if (rows_of::finds()) {
-            m.at = gdn_round_first<COLUMNS>(o);
-            gdn_round_at second = m.at;
-            gdn_round_next(second, o);
-            const gdn_round_words a = gdn_round_ask(o, m.at), b = gdn_round_ask(o, second);
-            gdn_round_find<COLUMNS>(m.task[0], o, m.at, a);
-            gdn_round_find<COLUMNS>(m.task[1], o, m.at, b);
+        if (finds(0)) {
+            gdn_round_at at = gdn_round_first<COLUMNS>(o);
+            m.at = at;
+            gdn_round_ask(m.words[0], o, at);
+            gdn_round_next(at, o);
+            gdn_round_ask(m.words[1], o, at);
+            gdn_cp_async_commit();
+            gdn_cp_async_wait<0>();
+            gdn_round_find<COLUMNS>(m.task[0], o, m.at, m.words[0]);
+            gdn_round_find<COLUMNS>(m.task[1], o, m.at, m.words[1]);
+            gdn_round_ask(m.words[0], o, m.at);
         }
         if (!o.by_sequence && blockIdx.x == 0 && threadIdx.x == 0) *o.engaged = 1;
         gdn_sync_block();

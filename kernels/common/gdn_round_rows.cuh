@@ -7,9 +7,7 @@
 
 /* Blocks on a multiprocessor: sm_121 has 100 KiB of shared memory. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-#ifndef GDN_ROUND_BLOCKS
 #define GDN_ROUND_BLOCKS 2
-#endif
 #else
 #define GDN_ROUND_BLOCKS 5
 #endif
@@ -58,35 +56,32 @@ GDN_DEVICE void gdn_round_next(gdn_round_at &at, const gdn_round &o) {
     at.b += at.step_b, at.head += at.step_head;
     if (at.head >= o.a.nv) at.head -= o.a.nv, at.b++;
 }
-/* What memory says of it, before it is looked at. */
+/* What memory says of it: sent for one part before it is looked at, so that nobody waits. */
 struct gdn_round_words {
-    uint64_t state;
-    gdn_step_span span;
+    uint64_t base;
+    int32_t slot, rows[2];
     uint32_t na, ran;
-    bool fresh;
 };
-GDN_DEVICE gdn_round_words gdn_round_ask(const gdn_round &o, const gdn_round_at &at) {
+GDN_DEVICE void gdn_round_ask(gdn_round_words &w, const gdn_round &o, const gdn_round_at &at) {
     const uint32_t b = at.b;
-    gdn_round_words w = {};
-    if (b >= o.batch) return w;
-    w.state = !o.slot_stride ? static_cast<const uint64_t *>(o.h)[b] : o.in_slots ? (uint64_t)(int64_t)o.in_slots[b] : b;
-    w.span = gdn_step_rows_of(o.cu_rows, b, GDN_ROUND_ROWS);
-    w.na = o.na_tab[b];
-    w.ran = o.by_sequence ? 0 : *o.ran;
-    w.fresh = o.fresh && o.fresh[b];
-    return w;
+    if (b >= o.batch) return;
+    if (!o.slot_stride) gdn_cp_async8(&w.base, static_cast<const uint64_t *>(o.h) + b);
+    if (o.in_slots) gdn_cp_async4(&w.slot, o.in_slots + b);
+    if (o.cu_rows) gdn_cp_async4(&w.rows[0], o.cu_rows + b), gdn_cp_async4(&w.rows[1], o.cu_rows + b + 1);
+    gdn_cp_async4(&w.na, o.na_tab + b);
+    if (!o.by_sequence) gdn_cp_async4(&w.ran, o.ran);
 }
 /* What the round before left to be done: rows to be folded, or a state that was kept. */
-GDN_DEVICE void gdn_round_settle(gdn_round_task &t, const gdn_round &o, const gdn_round_words &w, float *state) {
+GDN_DEVICE void gdn_round_settle(gdn_round_task &t, const gdn_round &o, uint32_t b, const gdn_round_words &w, float *state) {
     const uint64_t one = GDN_STEP_DIM * GDN_STEP_DIM;
     uint32_t na = w.na;
-    bool deferred = w.ran == 1, kept = !deferred && na < o.k_rows;
+    bool deferred = !o.by_sequence && w.ran == 1, kept = !o.by_sequence && !deferred && na < o.k_rows;
     if (o.by_sequence && na) {
         const uint32_t word = o.ran[t.id];
         na = min(na, word & GDN_RECORD_ROWS);
         deferred = word & GDN_RECORD_DEFERRED, kept = word & GDN_RECORD_KEPT;
     }
-    t.in = w.fresh && (na == 0 || deferred) ? nullptr : state;
+    t.in = o.fresh && o.fresh[b] && (na == 0 || deferred) ? nullptr : state;
     if (na && deferred) {
         t.fold = min(na, (uint32_t)GDN_ROUND_ROWS), t.out = state;
     } else if (na && kept) {
@@ -99,17 +94,20 @@ template <uint32_t COLUMNS>
 GDN_DEVICE void gdn_round_find(gdn_round_task &to, const gdn_round &o, gdn_round_at &at, const gdn_round_words &w) {
     gdn_round_task t = {};
     t.there = at.b < o.batch;
-    t.head = at.head, t.slice = at.slice, t.row = w.span.row;
-    const bool padding = o.slot_stride ? (int64_t)w.state < 0 : w.state == 0;
-    if (t.there && padding) t.zero = w.span.rows;
+    t.head = at.head, t.slice = at.slice;
+    t.row = o.cu_rows ? (uint32_t)w.rows[0] : (uint64_t)at.b * GDN_ROUND_ROWS;
+    const uint32_t rows = o.cu_rows ? (uint32_t)(w.rows[1] - w.rows[0]) : (uint32_t)GDN_ROUND_ROWS;
+    const bool padding = o.in_slots ? w.slot < 0 : !o.slot_stride && w.base == 0;
+    if (t.there && padding) t.zero = rows;
     if (t.there && !padding) {
-        float *const base = o.slot_stride ? static_cast<float *>(o.h) + w.state * o.slot_stride : reinterpret_cast<float *>(w.state);
+        const uint64_t slot = o.in_slots ? (uint32_t)w.slot : at.b;
+        float *const base = o.slot_stride ? static_cast<float *>(o.h) + slot * o.slot_stride : reinterpret_cast<float *>(w.base);
         const uint32_t whole = (uint32_t)(((float)at.head + 0.5f) * at.inverse); /* far from a whole number, below 2^20 heads */
         t.id = o.by_sequence ? gdn_sequence_id(o.seq_ids, at.b) : at.b;
         t.key_head = GDN_IS_TILED ? at.head - whole * at.per_key_head : whole;
         t.keys = at.slice == 0 && (GDN_IS_TILED ? whole == 0 : at.head == whole * at.per_key_head);
-        t.rows = w.span.rows;
-        gdn_round_settle(t, o, w, base + (uint64_t)at.head * (GDN_STEP_DIM * GDN_STEP_DIM));
+        t.rows = min(rows, (uint32_t)GDN_ROUND_ROWS);
+        gdn_round_settle(t, o, at.b, w, base + (uint64_t)at.head * (GDN_STEP_DIM * GDN_STEP_DIM));
         if (o.by_sequence && at.slice == 0 && at.head == 0) o.engaged[t.id] = GDN_RECORD_DEFERRED | t.rows;
     }
     to = t;
@@ -121,7 +119,7 @@ template <uint32_t COLUMNS, uint32_t GROUPS> struct __align__(16) gdn_round_smem
     enum : uint32_t { THREADS = part::THREADS, EACH = 256 / THREADS };
     float q[GDN_ROUND_ROWS][GDN_STEP_DIM], k[GDN_ROUND_ROWS][GDN_STEP_DIM];
     float vn[GDN_ROUND_ROWS][COLUMNS]; /* v, then vn */
-    float hk[GDN_ROUND_ROWS][COLUMNS], weight[GDN_ROUND_ROWS][4];
+    float hk[GDN_ROUND_ROWS][COLUMNS];
     float sums[GDN_ROUND_ROWS][part::SUMS];
     float g[GDN_ROUND_ROWS], b[GDN_ROUND_ROWS];
     float dots[6][4]; /* of keys t and s < t, at t(t-1)/2 + s: each quarter's share */
@@ -134,13 +132,13 @@ template <uint32_t COLUMNS, uint32_t GROUPS> struct __align__(16) gdn_round_smem
     uint2 raw_qk[EACH][THREADS], raw_v[COLUMNS];
     float raw_gb[2 * GDN_ROUND_ROWS];
     gdn_round_task task[GDN_ROUND_TASKS];
-    gdn_round_at at; /* the first part that is not in task */
+    gdn_round_at at;          /* the first part that is not in task */
+    gdn_round_words words[2]; /* of that, and at the start of the second one */
 };
 
 template <uint32_t COLUMNS, uint32_t GROUPS> struct gdn_round_rows {
     typedef gdn_round_smem<COLUMNS, GROUPS> smem;
     enum : uint32_t { THREADS = smem::THREADS, EACH = smem::EACH, STRIDE = THREADS / 64, FOURS = COLUMNS / 4 };
-    static GDN_METHOD bool finds() { return threadIdx.x == THREADS - 64; }
     /* A warp has every second row, or every fourth, of q or of k, a lane four neighbours. */
     static GDN_METHOD uint32_t first() { return threadIdx.x / 64; }
     static GDN_METHOD bool is_key() { return threadIdx.x / 32 % 2; }

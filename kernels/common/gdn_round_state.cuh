@@ -1,5 +1,5 @@
 /* gdn_round_state.cuh - what a thread of gdn_round.cuh has of the state, and its arithmetic: GROUPS tiles of four k, from four(j), by four
- * columns, from columns(j). Sums of four go to shared memory, a row's sums GDN_ROUND_PITCH apart. */
+ * columns, from columns(j). Sums of four go to shared memory, a row's SUMS apart. */
 #pragma once
 #include "gdn_verify_split.cuh"
 
@@ -8,7 +8,7 @@ enum { GDN_ROUND_ROWS = 4 };
 template <uint32_t COLUMNS, uint32_t GROUPS> struct gdn_round_state {
     enum : uint32_t {
         THREADS = GDN_PART_THREADS * COLUMNS / GROUPS,
-        SUMS = 33 * COLUMNS + (COLUMNS == 32 ? 8 : 24) /* 8 modulo 32: four rows of eight columns meet no bank twice */
+        SUMS = 33 * COLUMNS + (COLUMNS == 32 ? 8 : 24) /* a row begins 8 banks behind the one before */
     };
     float4 s[GROUPS][4];
 #ifndef GDN_STATE_VK
@@ -125,11 +125,21 @@ template <uint32_t COLUMNS, uint32_t GROUPS> struct gdn_round_state {
             sums_to(m.sums[t], m.q[t]);
         }
     }
-    /* A column's 32 sums of four, in order. */
-    static GDN_METHOD float total(const float *sums, uint32_t column) {
-        float sum = 0;
+    /* Four columns' 32 sums of four, in order. */
+    static GDN_METHOD float4 total(const float *sums, uint32_t column) {
+        float4 sum = { 0, 0, 0, 0 };
+#ifndef GDN_STATE_VK
         GDN_UNROLL
-        for (uint32_t i = 0; i < 32; i++) sum += sums[sum_at(i, column)];
+        for (uint32_t i = 0; i < 32; i++) {
+            const float4 x = gdn_ld16f(sums + sum_at(i, column));
+#else
+        GDN_NO_UNROLL
+        for (uint32_t i = 0; i < 32; i++) {
+            const float4 x = { sums[sum_at(i, column)], sums[sum_at(i, column + 1)], sums[sum_at(i, column + 2)],
+                               sums[sum_at(i, column + 3)] };
+#endif
+            sum = float4 { sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w };
+        }
         return sum;
     }
 };
