@@ -174,38 +174,46 @@ static void rounds(gt *t, uint32_t n) {
     gt_end(t);
 }
 
-/* Rounds in one launch each, the device's out of a graph of two: the cpu target folds and verifies. */
-static void one_launch(gt *t, uint32_t n) {
+/* Rounds in one launch each, two at a time on the same rows and counts, out of a graph where `captured`; against the cpu target. */
+static bool round_pair(gt *t, side *s, void *stream) {
+    return go_round(t, s, 1, stream) && go_round(t, s, 0, stream);
+}
+static bool round_replay(gt *t, side *dev, gpu_graph *graph, void *stream) {
+    return gt_check(t, gdn_sync(dev->g, NULL) == GDN_OK, "sync") && gt_check(t, gpu_graph_go(t->clock, graph, stream), "replay") &&
+           gt_check(t, gdn_sync(dev->g, stream) == GDN_OK, "sync");
+}
+static void one_launch(gt *t, uint32_t n, bool captured) {
     side dev, cpu, *const both[] = { &dev, &cpu };
     void *stream = NULL;
     gpu_graph graph = { 0 };
-    if (!gt_begin(t, "%s", "round_graph_replayed_with_other_counts")) return;
-    if (gt_needs_device(t)) {
-        const bool one = side_up(t, &dev, t->target, 0), other = side_up(t, &cpu, "cpu", 0); /* both: both are taken down */
-        bool ok = one && other;
-        ok = ok && states_in(t, both, 2) && gt_check(t, (stream = gpu_stream(t->clock, true)) != NULL, "stream");
-        for (uint32_t i = 0; ok && i < 2; i++)
-            ok = gdn_fill(both[i]->g, NULL, both[i]->mem[B_FLAG], 0, 4) == GDN_OK &&
-                 gdn_fill(both[i]->g, NULL, both[i]->mem[B_FLAG2], 0, 4) == GDN_OK;
-        ok = ok && gt_check(t, gdn_sync(dev.g, NULL) == GDN_OK, "sync") && gt_check(t, gpu_capture_begin(t->clock, stream, 0), "capture") &&
-             go_round(t, &dev, 1, stream) && go_round(t, &dev, 0, stream) &&
-             gt_check(t, gpu_capture_end(t->clock, stream, &graph), "end of capture");
-        for (uint32_t r = 0; ok && r < n; r++) { /* both launches of a replay take the same rows and counts */
-            uint32_t na[BATCH];
-            for (uint32_t b = 0; b < BATCH; b++) na[b] = (r + b) % 6;
-            ok = rows_in(t, both, 2) && put(t, &dev, B_NA, na) && put(t, &cpu, B_NA, na) &&
-                 gt_check(t, gdn_sync(dev.g, NULL) == GDN_OK, "sync") && gt_check(t, gpu_graph_go(t->clock, &graph, stream), "replay") &&
-                 gt_check(t, gdn_sync(dev.g, stream) == GDN_OK, "sync");
-            ok = ok && go_round(t, &cpu, 1, NULL) && go_round(t, &cpu, 0, NULL) &&
-                 same(t, &dev, &cpu, B_OUT, BATCH * 4ull * NV * D * 2, "outputs") &&
-                 same(t, &dev, &cpu, B_POOL, bytes_of[B_POOL], "states") && same(t, &dev, &cpu, B_STASH, bytes_of[B_STASH], "stash") &&
-                 same(t, &dev, &cpu, B_STASH2, bytes_of[B_STASH2], "other stash");
-        }
-        gpu_graph_free(t->clock, &graph);
-        if (stream) gpu_stream_free(t->clock, stream);
-        side_down(&dev);
-        side_down(&cpu);
+    if (!gt_begin(t, "%s", captured ? "round_graph_replayed_with_other_counts" : "round_in_one_launch_bytes")) return;
+    if (captured && !gt_needs_device(t)) {
+        gt_end(t);
+        return;
     }
+    const bool one = side_up(t, &dev, t->target, 0), other = side_up(t, &cpu, "cpu", 0); /* both: both are taken down */
+    bool ok = one && other && states_in(t, both, 2);
+    for (uint32_t i = 0; ok && i < 2; i++) {
+        gdn *const g = both[i]->g;
+        ok = gdn_fill(g, NULL, both[i]->mem[B_FLAG], 0, 4) == GDN_OK && gdn_fill(g, NULL, both[i]->mem[B_FLAG2], 0, 4) == GDN_OK;
+        ok = gt_check(t, ok && gdn_sync(g, NULL) == GDN_OK, "the words");
+    }
+    if (ok && captured)
+        ok = gt_check(t, (stream = gpu_stream(t->clock, true)) != NULL, "stream") &&
+             gt_check(t, gpu_capture_begin(t->clock, stream, 0), "capture") && round_pair(t, &dev, stream) &&
+             gt_check(t, gpu_capture_end(t->clock, stream, &graph), "end of capture");
+    for (uint32_t r = 0; ok && r < n; r++) {
+        uint32_t na[BATCH];
+        for (uint32_t b = 0; b < BATCH; b++) na[b] = (r + b) % 6;
+        ok = rows_in(t, both, 2) && put(t, &dev, B_NA, na) && put(t, &cpu, B_NA, na) &&
+             (captured ? round_replay(t, &dev, &graph, stream) : round_pair(t, &dev, NULL)) && round_pair(t, &cpu, NULL) &&
+             same(t, &dev, &cpu, B_OUT, BATCH * 4ull * NV * D * 2, "outputs") && same(t, &dev, &cpu, B_POOL, bytes_of[B_POOL], "states") &&
+             same(t, &dev, &cpu, B_STASH, bytes_of[B_STASH], "stash") && same(t, &dev, &cpu, B_STASH2, bytes_of[B_STASH2], "other stash");
+    }
+    if (captured) gpu_graph_free(t->clock, &graph);
+    if (stream) gpu_stream_free(t->clock, stream);
+    side_down(&dev);
+    side_down(&cpu);
     gt_end(t);
 }
 
@@ -242,5 +250,6 @@ static void replays(gt *t) {
 void gt_test_step(gt *t) {
     rounds(t, t->clock ? t->brief ? 12 : 1000 : 3);
     if (!t->brief) replays(t);
-    if (!t->brief) one_launch(t, 12);
+    one_launch(t, t->clock ? 12 : 3, false);
+    if (!t->brief) one_launch(t, 12, true);
 }
