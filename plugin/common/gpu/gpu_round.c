@@ -47,7 +47,7 @@ void gpu_decide_round(const gpu_facts *f, const gdn_rule_shape *s, const uint32_
         return;
     }
     const uint32_t parts = parts_of(f, s, batch);
-    const uint64_t all = (uint64_t)parts * s->nv * batch, fit = places(f) / parts * parts;
+    const uint64_t all = (uint64_t)parts * s->nv * batch, whole = places(f) / parts, fit = (whole ? whole : 1) * parts;
     gpu_take(d, GPU_E_ROUND, (uint32_t)(all < fit ? all : fit), 1, ROUND_BLOCK, 0);
     if (batch > GRID_Y || s->nv > (1u << 28)) gpu_refuse(d, "more than 65535 sequences in a launch");
 }
