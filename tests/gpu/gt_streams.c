@@ -150,7 +150,7 @@ out:
 
 void gt_test_streams(gt *t) {
     for (uint32_t i = 0; i < GT_ANY; i++) slow_producer(t, i);
-    threads(t, "one_plan_two_threads_two_streams", 2, 300, false);
+    threads(t, "one_plan_two_threads_two_streams", 2, t->clock ? 300 : 60, false);
     threads(t, "B189_first_calls_of_32_threads", MOST, 1, true);
 }
 
