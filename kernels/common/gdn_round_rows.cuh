@@ -74,8 +74,8 @@ GDN_DEVICE void gdn_round_ask(gdn_round_words &w, const gdn_round &o, const gdn_
 /* What the round before left to be done: rows to be folded, or a state that was kept. */
 GDN_DEVICE void gdn_round_settle(gdn_round_task &t, const gdn_round &o, uint32_t b, const gdn_round_words &w, float *state) {
     const uint64_t one = GDN_STEP_DIM * GDN_STEP_DIM;
-    uint32_t na = w.na;
-    bool deferred = !o.by_sequence && w.ran == 1, kept = !o.by_sequence && !deferred && na < o.k_rows;
+    bool deferred = !o.by_sequence && w.ran == 1, kept = !o.by_sequence && !deferred && w.na < o.k_rows;
+    uint32_t na = o.by_sequence ? w.na : min(w.na, deferred ? (uint32_t)GDN_ROUND_ROWS : o.k_rows); /* of the rows that there were */
     if (o.by_sequence && na) {
         const uint32_t word = o.ran[t.id];
         na = min(na, word & GDN_RECORD_ROWS);
@@ -83,7 +83,7 @@ GDN_DEVICE void gdn_round_settle(gdn_round_task &t, const gdn_round &o, uint32_t
     }
     t.in = o.fresh && o.fresh[b] && (na == 0 || deferred) ? nullptr : state;
     if (na && deferred) {
-        t.fold = min(na, (uint32_t)GDN_ROUND_ROWS), t.out = state;
+        t.fold = min(na, (uint32_t)GDN_ROUND_ROWS), t.out = state; /* whatever the record says */
     } else if (na && kept) {
         const float *const from = gdn_hi_of(o.hi, na - 1, t.id, o.a.nv * one);
         if (from) t.in = from + t.head * one, t.out = state;

@@ -22,9 +22,8 @@ void gdn__step_share(const gdn_cpu_rule *c, uint64_t *from, uint64_t *to) {
 
 const float *gdn__step_peek(const gdn_cpu_rule *c, uint64_t i, uint64_t to) {
     const uint32_t b = (uint32_t)(i / c->nv);
-    if (i >= to || gdn__rule_fresh(c, b) || c->bf16_state) return NULL;
-    const float *const in = gdn__rule_in(c, b);
-    return in ? in + i % c->nv * gdn__rule_head_size(c) : NULL;
+    const float *const in = i < to && !c->bf16_state ? gdn__rule_in(c, b) : NULL;
+    return in && !gdn__rule_fresh(c, b) ? in + i % c->nv * gdn__rule_head_size(c) : NULL;
 }
 
 void gdn__step_run(const gdn_cpu_rule *c, uint64_t i, uint64_t row, uint32_t rows, bool keep, const float *next) {
@@ -32,13 +31,13 @@ void gdn__step_run(const gdn_cpu_rule *c, uint64_t i, uint64_t row, uint32_t row
     const uint64_t at = h * gdn__rule_head_size(c);
     const float *const in = gdn__rule_in(c, b);
     float *const out = gdn__rule_out(c, b), *after[GDN_MAX_ROWS];
-    const bool fresh = gdn__rule_fresh(c, b);
     gdn__step u;
 
     if (!in || !out) {
         gdn__step_zero(c, row, rows, h);
         return;
     }
+    const bool fresh = gdn__rule_fresh(c, b);
     if (c->record && h == 0) c->record[gdn__rule_id(c, b)] = GDN_RECORD_KEPT | rows;
     if (rows == 0) {
         if (!c->record) carry_state(c, gdn__rule_further(c, in, at), gdn__rule_further(c, out, at), fresh);

@@ -39,17 +39,22 @@ static inline float *gdn__rule_out(const gdn_cpu_rule *c, uint32_t b) {
 static inline uint32_t gdn__rule_id(const gdn_cpu_rule *c, uint32_t b) {
     return c->ids ? (uint32_t)c->ids[b] : b;
 }
-static inline bool gdn__rule_fresh(const gdn_cpu_rule *c, uint32_t b) {
-    if (!c->fresh || c->fresh[b] == 0) return false;
-    const gdn_cpu_rule *const f = c->folded;
-    if (!f || f->na[b] == 0) return true;
-    return f->record && (f->record[gdn__rule_id(f, b)] & GDN_RECORD_ROWS) == 0;
-}
-
 /* Entry b of the offsets (prefill: cu_seqlens, verify: cu_rows); without offsets every sequence has seq_len rows. */
 static inline uint64_t gdn__rule_row(const gdn_cpu_rule *c, uint32_t b) {
     if (!c->cu) return (uint64_t)b * c->seq_len;
     return c->cu64 ? (uint64_t)((const int64_t *)c->cu)[b] : (uint64_t)((const int32_t *)c->cu)[b];
+}
+
+/* Rows that a fold found to be accepted: of those that there were. */
+static inline uint32_t gdn__rule_accepted(const gdn_cpu_rule *fold, uint32_t b) {
+    const uint32_t rows = fold->record                           ? fold->record[gdn__rule_id(fold, b)] & GDN_RECORD_ROWS
+                          : fold->engaged && *fold->engaged == 1 ? (uint32_t)GDN_WOA_ROWS
+                                                                 : (uint32_t)(gdn__rule_row(fold, b + 1) - gdn__rule_row(fold, b));
+    return fold->na[b] < rows ? fold->na[b] : rows;
+}
+/* Not of padding: its row of what outlives a launch may be none. */
+static inline bool gdn__rule_fresh(const gdn_cpu_rule *c, uint32_t b) {
+    return c->fresh && c->fresh[b] != 0 && (!c->folded || gdn__rule_accepted(c->folded, b) == 0);
 }
 
 /* The key head of value head h, and the other way round: the e-th (e < nv/nk) value head of key head kh. */

@@ -70,7 +70,7 @@ GDN_DEVICE void check_gates(gdn_check_report *r, const float *gate, int64_t from
 /* What a fold needs for the rows that it is told to apply. Words of the record: abi/gdn_op_rule.h. */
 struct check_fold {
     const uint32_t *na, *flag, *record;
-    uint32_t k_rows, has, hi_capacity;
+    uint32_t has, hi_capacity;
 };
 enum : uint32_t { KEPT = 0x100, DEFERRED = 0x200, ROWS = 0xff };
 GDN_DEVICE void check_record(gdn_check_report *r, const check_fold &f, uint32_t b, uint32_t id) {
@@ -97,8 +97,8 @@ gdn_check_values(gdn_check_report *report, const void *offsets, uint32_t wide, u
                  const uint64_t *in_table, const uint64_t *out_table, uint32_t pairs, const uint8_t *fresh, const float *gate, uint32_t nv,
                  uint32_t gb_stride, uint32_t log_gate, const int32_t *accepted, uint32_t most_accepted, uint32_t most_kept,
                  const int32_t *ids, uint32_t num_ids, const uint32_t *na, const uint32_t *flag, const uint32_t *record, uint32_t has,
-                 uint32_t hi_capacity) {
-    const check_fold fold { na, flag, record, seq_len, has, hi_capacity };
+                 uint32_t hi_capacity, uint32_t k_rows) {
+    const check_fold fold { na, flag, record, has, hi_capacity };
     const check_lists l { offsets, wide, batch, seq_len, in_slots, out_slots, in_table, out_table };
     for (uint32_t b = blockIdx.x; b < batch; b += gridDim.x) {
         const bool whole = check_offsets(report, l, b, max_total, max_each);
@@ -119,6 +119,6 @@ gdn_check_values(gdn_check_report *report, const void *offsets, uint32_t wide, u
         const bool known = !ids || (ids[b] >= 0 && (uint32_t)ids[b] < num_ids);
         if (!known) found(report, GDN_BAD_ID, b, 0, ids[b], num_ids);
         if (na && record && known) check_record(report, fold, b, ids ? (uint32_t)ids[b] : b);
-        if (na && !record && flag && whole) check_accepted_rows(report, fold, b, (uint32_t)(to - from));
+        if (na && !record && flag && whole) check_accepted_rows(report, fold, b, k_rows == ~0u ? (uint32_t)(to - from) : k_rows);
     }
 }

@@ -10,12 +10,12 @@ typedef struct lists {
     int32_t offsets, in_slots, out_slots, fresh, gate, accepted, ids, in_table, out_table, na, flag, record;
     uint32_t wide, batch, seq_len;
     uint64_t max_total, max_each, num_in, num_out;
-    uint32_t pairs, nv, gb_stride, log_gate, most_accepted, most_kept, num_ids, has, hi_capacity;
+    uint32_t pairs, nv, gb_stride, log_gate, most_accepted, most_kept, num_ids, has, hi_capacity, k_rows;
 } lists;
 enum { NONE = -1 };
 
 static lists none(uint32_t batch) {
-    return (lists) { NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, .batch = batch };
+    return (lists) { NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, .batch = batch, .k_rows = UINT32_MAX };
 }
 
 static lists of_conv(const gdn_conv_shape *s, const gdn__call *c) {
@@ -77,13 +77,13 @@ static void add_fold(const gdn_rule_shape *s, const gdn__call *c, lists *l) {
     l->hi_capacity = s->hi_capacity;
 }
 
-/* The word's form is looked at where the round before had as many rows as this one. */
 static void add_round(const gdn_rule_shape *s, const gdn__call *c, lists *l) {
     l->na = GDN_ROUND_P_NA;
     if (gdn__by_sequence(&s->base))
         l->record = GDN_ROUND_P_PENDING_FLAG;
-    else if (c->u32[GDN_ROUND_U_K_ROWS] == c->u32[GDN_ROUND_U_ROWS])
+    else
         l->flag = GDN_ROUND_P_PENDING_FLAG;
+    l->k_rows = c->u32[GDN_ROUND_U_K_ROWS];
     l->has = GDN_CHECK_HAS_STASH | (c->ptr[GDN_ROUND_P_HI] ? GDN_CHECK_HAS_HI : 0u);
     l->hi_capacity = s->hi_capacity;
 }
@@ -219,6 +219,7 @@ static void pack(const gdn_plan *p, gdn__call *c, const lists *l, gpu_args *a) {
     PTR_(record, 4);
     gpu_arg_u32(a, l->has);
     gpu_arg_u32(a, l->hi_capacity);
+    gpu_arg_u32(a, l->k_rows);
 #undef PTR_
 }
 
