@@ -1,5 +1,5 @@
-/* test_gpu_builds.c - which builds of which modules a GPU target compiles, on the mocked backend: at its start what most plans need, and
- * with a plan what that one needs beside it. */
+/* test_gpu_builds.c - which builds of which modules a GPU target compiles, on the mocked backend: at its start what every plan needs, with
+ * the first plan of the rule what its model's plans will need, and with a plan what that one needs beside it. */
 #include "gpu_mock_shapes.h"
 #include "mock_backend.h"
 // clang-format off
@@ -63,32 +63,149 @@ static gdn_rule_shape rule(uint32_t op, uint32_t dim, uint32_t addr) {
                               .state_type = GDN_F32,
                               .state_addr = addr,
                               .max_batch = 8,
-                              .max_rows = op == GDN_OP_VERIFY_WOA || op == GDN_OP_FOLD ? 4 : 16,
+                              .max_rows = op == GDN_OP_VERIFY_WOA || op == GDN_OP_FOLD || op == GDN_OP_ROUND ? 4 : 16,
                               .max_tokens = op == GDN_OP_PREFILL ? 4096 : 0,
                               .slab_entries = 40,
                               .stash_seqs = 30 };
 }
 #define FILE_(name) "gated_delta_rule_" name ".cu"
 
-/* An engine's plans: heads of 128, states in a pool. Nothing is compiled but what came at the start, once each. */
-static void most_plans(void **state) {
+static const char *const model_files[] = { FILE_("fla"),          FILE_("decode"),     FILE_("wyn"),
+                                           FILE_("verify_split"), FILE_("wy4_woa"),    FILE_("wy4_round"), /* hopper's own: */
+                                           FILE_("chunk_tc"),     FILE_("fla_hopper"), FILE_("fast") };
+enum { PORTABLE_FILES = 6, MODEL_FILES = 9 };
+static const mock_module *build_of(const bench *b, const char *file) {
+    const mock_module *found = NULL;
+    for (uint32_t i = 0; i < b->m.modules; i++) {
+        if (strcmp(b->m.module[i].name, file) != 0) continue;
+        assert_null(found); /* once */
+        found = &b->m.module[i];
+    }
+    return found;
+}
+static void make_model_plan(bench *b, uint32_t op, bool log) {
+    gdn_rule_shape s = rule(op, 128, GDN_STATE_POOL);
+    gdn_plan *plan = NULL;
+    if (log) s.gate_form = GDN_GATE_LOG, s.base.flags = op == GDN_OP_FOLD ? 0 : GDN_QK_L2NORM;
+    if (b->id->ops->plan(b->ctx, &s.base, NULL, &plan, &b->err)) fail_msg("plan of %u: %s", op, b->text);
+    b->id->ops->destroy(plan);
+}
+
+/* An engine's plans: heads of 128, states in a pool. The start compiles nothing of the rule; the first plan, whichever it is, what all of
+ * them need, in its form and in one batch with the long compiles in front; the others nothing. */
+static void plans_of_a_model(void **state) {
     (void)state;
     static const char *const targets[] = { "hopper", "gb10" };
-    static const uint32_t ops[] = { GDN_OP_PREFILL, GDN_OP_DECODE, GDN_OP_VERIFY, GDN_OP_VERIFY_WOA, GDN_OP_FOLD };
-    for (uint32_t t = 0; t < 2; t++) {
+    static const uint32_t ops[] = { GDN_OP_PREFILL, GDN_OP_DECODE, GDN_OP_VERIFY, GDN_OP_VERIFY_WOA, GDN_OP_ROUND, GDN_OP_FOLD };
+    for (uint32_t t = 0; t < 4; t++)
+        for (uint32_t first = 0; first + 1 < sizeof ops / sizeof *ops; first++) {
+            const bool log = t / 2, hopper = t % 2 == 0;
+            const uint32_t files = hopper ? MODEL_FILES : PORTABLE_FILES;
+            bench b;
+            up(&b, targets[t % 2]);
+            const uint32_t from = b.m.modules, loads = b.m.loads;
+            for (uint32_t i = 0; i < from; i++) assert_int_not_equal(strncmp(b.m.module[i].option, "-D", 2), 0);
+            for (uint32_t i = 0; i < files; i++) assert_null(build_of(&b, model_files[i]));
+            make_model_plan(&b, ops[first], log);
+            assert_int_equal(b.m.loads, loads + 1);
+            assert_int_equal(b.m.modules, from + files);
+            assert_string_equal(b.m.module[from].name, FILE_("wy4_woa"));
+            assert_string_equal(b.m.module[from + 1].name, FILE_("fla"));
+            for (uint32_t i = 0; i < files; i++) {
+                assert_non_null(build_of(&b, model_files[i]));
+                assert_string_equal(build_of(&b, model_files[i])->option, log ? "-DGDN_GATE_LOG" : "--fmad=false");
+            }
+            for (uint32_t i = 0; i < sizeof ops / sizeof *ops; i++) make_model_plan(&b, ops[i], log);
+            const gdn_flag_shape clear = { .base = HEAD(gdn_flag_shape, GDN_OP_FLAG_CLEAR) };
+            gdn_plan *plan = NULL;
+            assert_int_equal(b.id->ops->plan(b.ctx, &clear.base, NULL, &plan, &b.err), GDN_OK);
+            b.id->ops->destroy(plan);
+            assert_int_equal(b.m.loads, loads + 1);
+            down(&b);
+        }
+}
+
+/* A fold looks at neither q nor gates: it has the build that is there, of its own layout and head map, and alone but one. */
+static void a_fold_takes_what_is_there(void **state) {
+    (void)state;
+    bench b;
+    up(&b, "hopper");
+    gdn_rule_shape s = rule(GDN_OP_FOLD, 128, GDN_STATE_POOL);
+    plan_needs(&b, &s, FILE_("wy4_woa"));
+    s.gate_form = GDN_GATE_LOG;
+    plan_needs(&b, &s, "");
+    s.state_layout = GDN_STATE_V_MAJOR;
+    plan_needs(&b, &s, FILE_("wy4_woa") " -DGDN_GATE_LOG");
+    down(&b);
+}
+
+/* What is refused whatever would be loaded is refused before. */
+static void a_refused_plan_compiles_nothing(void **state) {
+    (void)state;
+    bench b;
+    gdn_plan *plan = NULL;
+    up(&b, "hopper");
+    const uint32_t loads = b.m.loads;
+    gdn_rule_shape s = rule(GDN_OP_VERIFY_WOA, 64, GDN_STATE_POOL);
+    assert_int_equal(b.id->ops->plan(b.ctx, &s.base, NULL, &plan, &b.err), GDN_REFUSED);
+    assert_non_null(strstr(b.text, "refused: k_dim or v_dim is not 128"));
+    s = rule(GDN_OP_PREFILL, 128, GDN_STATE_POOL);
+    s.max_workspace = 1;
+    assert_int_equal(b.id->ops->plan(b.ctx, &s.base, NULL, &plan, &b.err), GDN_REFUSED);
+    assert_int_equal(b.m.loads, loads);
+    down(&b);
+}
+
+/* A build that does not load: the route names the entry before and not after, the plan says the guard and the build's own reason, and it is
+ * compiled and told of once. Before and after, the others run. */
+static void builds_that_fail(void **state) {
+    (void)state;
+    static const struct {
+        uint32_t op;
+        const char *file, *entry, *answer;
+        gdn_status status;
+    } rows[] = {
+        { GDN_OP_DECODE, FILE_("decode"), "gated_delta_rule_decode_split", "decode: target hopper does not have it here", GDN_ABSENT },
+        { GDN_OP_VERIFY_WOA, FILE_("wy4_woa"), "gated_delta_rule_wy4_woa", "refused: kernel absent from this image", GDN_REFUSED },
+        { GDN_OP_FOLD, FILE_("wy4_woa"), "gated_delta_rule_wy4_fold", "fold: target hopper does not have it here", GDN_ABSENT },
+        { GDN_OP_ROUND, FILE_("wy4_round"), "gated_delta_rule_wy4_round", "refused: kernel absent from this image", GDN_REFUSED },
+        { GDN_OP_VERIFY, FILE_("verify_split"), "gated_delta_rule_wy4_split", NULL, GDN_OK }, /* and wy4 is loaded */
+        { GDN_OP_PREFILL, FILE_("fast"), "gated_delta_rule_fast_fwd", NULL, GDN_OK },
+        { GDN_OP_PREFILL, FILE_("fla"), "gated_delta_rule_fast_fwd", NULL, GDN_OK }, /* the fast kernels do without */
+    };
+    for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         bench b;
-        up(&b, targets[t]);
-        for (uint32_t i = 0; i < b.m.modules; i++) {
-            assert_int_not_equal(strncmp(b.m.module[i].option, "-D", 2), 0);
-            for (uint32_t k = 0; k < i; k++) assert_string_not_equal(b.m.module[i].name, b.m.module[k].name);
-            for (uint32_t k = 0; k < 4; k++)
-                assert_string_not_equal(b.m.module[i].name,
-                                        ((const char *const[]) { FILE_("wy"), FILE_("wy3"), FILE_("wy4"), FILE_("recurrent") })[k]);
+        char said[160];
+        gdn_rule_shape s = rule(rows[i].op, 128, GDN_STATE_POOL);
+        gdn_route r = { .struct_size = sizeof r };
+        s.max_rows = 4;
+        up(&b, "hopper");
+        b.m.broken_module = rows[i].file;
+        assert_int_equal(b.id->ops->route_on(b.ctx, 0, &s.base, 0, NULL, &r, &b.err), GDN_OK);
+        assert_string_equal(r.entry, rows[i].entry);
+        snprintf(said, sizeof said, "2 modules: %s: %s(12): error: planted", rows[i].file, rows[i].file);
+        assert_false(mock_said(&b.m, said));
+        for (uint32_t again = 0; again < 2; again++) {
+            gdn_plan *plan = NULL;
+            const uint32_t loads = b.m.loads;
+            b.text[0] = 0;
+            assert_int_equal(b.id->ops->plan(b.ctx, &s.base, NULL, &plan, &b.err), rows[i].status);
+            if (rows[i].answer) {
+                assert_non_null(strstr(b.text, rows[i].answer));
+                assert_non_null(strstr(b.text, said + strlen("2 modules: ")));
+            }
+            b.id->ops->destroy(plan);
+            assert_int_equal(mock_count_lines(&b.m, said), 1);
+            if (again) assert_int_equal(b.m.loads, loads);
         }
-        for (uint32_t i = 0; i < 5; i++) {
-            const gdn_rule_shape s = rule(ops[i], 128, GDN_STATE_POOL);
-            plan_needs(&b, &s, "");
-        }
+        memset(&r, 0, sizeof r);
+        r.struct_size = sizeof r;
+        assert_int_equal(b.id->ops->route_on(b.ctx, 0, &s.base, 0, NULL, &r, &b.err), rows[i].status);
+        if (rows[i].status)
+            assert_null(r.entry);
+        else if (strcmp(rows[i].file, FILE_("fla")) != 0)
+            assert_string_not_equal(r.entry, rows[i].entry);
+        make_model_plan(&b, rows[i].op == GDN_OP_DECODE ? GDN_OP_VERIFY : GDN_OP_DECODE, false);
         down(&b);
     }
 }
@@ -98,12 +215,13 @@ static void core_entries(void **state) {
     (void)state;
     bench b;
     up(&b, "hopper");
+    make_model_plan(&b, GDN_OP_PREFILL, false);
     gdn_rule_shape s = rule(GDN_OP_DECODE, 128, GDN_STATE_CONTIGUOUS);
     plan_needs(&b, &s, FILE_("decode") " -DGDN_CORE");
     plan_needs(&b, &s, "");
     s = rule(GDN_OP_VERIFY, 128, GDN_STATE_CONTIGUOUS);
     s.max_batch = 1;
-    plan_needs(&b, &s, FILE_("wyn") " -DGDN_CORE," FILE_("verify_split") " -DGDN_CORE");
+    plan_needs(&b, &s, FILE_("verify_split") " -DGDN_CORE," FILE_("wyn") " -DGDN_CORE");
     s = rule(GDN_OP_FOLD, 128, GDN_STATE_TABLE);
     plan_needs(&b, &s, FILE_("wy4_woa") " -DGDN_CORE");
     s = rule(GDN_OP_VERIFY_WOA, 128, GDN_STATE_TABLE);
@@ -114,6 +232,7 @@ static void core_entries(void **state) {
     plan_needs(&b, &s, FILE_("fast") " -DGDN_CHECKPOINTS");
     down(&b);
     up(&b, "gb10");
+    make_model_plan(&b, GDN_OP_PREFILL, false);
     s.ckpt_every = 0;
     plan_needs(&b, &s, FILE_("fla") " -DGDN_CORE");
     down(&b);
@@ -126,17 +245,24 @@ static void heads_of_64(void **state) {
     up(&b, "hopper");
     gdn_rule_shape s = rule(GDN_OP_VERIFY, 64, GDN_STATE_POOL);
     s.max_rows = 3;
-    plan_needs(&b, &s, FILE_("wy") "," FILE_("wy3"));
+    plan_needs(&b, &s, FILE_("wy") "," FILE_("wy3") "," FILE_("wyn"));
     s.max_rows = 16;
     plan_needs(&b, &s, FILE_("wy4"));
     s = rule(GDN_OP_PREFILL, 64, GDN_STATE_POOL);
     plan_needs(&b, &s, FILE_("recurrent"));
     s = rule(GDN_OP_DECODE, 64, GDN_STATE_POOL);
-    plan_needs(&b, &s, "");
+    plan_needs(&b, &s, FILE_("decode"));
     down(&b);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(most_plans), cmocka_unit_test(core_entries), cmocka_unit_test(heads_of_64) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_of_a_model),
+        cmocka_unit_test(a_fold_takes_what_is_there),
+        cmocka_unit_test(a_refused_plan_compiles_nothing),
+        cmocka_unit_test(builds_that_fail),
+        cmocka_unit_test(core_entries),
+        cmocka_unit_test(heads_of_64),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,10 +46,15 @@ gdn_status gpu_init(const gdn_host *host, int32_t ordinal, gdn_ctx **out, gdn_te
     memcpy(&ctx->host, host, host->struct_size < sizeof ctx->host ? host->struct_size : sizeof ctx->host);
     ctx->ordinal = ordinal;
     ctx->pid = getpid();
+    if (pthread_mutex_init(&ctx->loading, NULL)) {
+        free(ctx);
+        return gdn__fail(err, GDN_E_INTERNAL, "%s: a mutex could not be made", gdn__gpu_target.name);
+    }
     gdn__levers_read(&ctx->host, &ctx->levers);
     if (!(st = open_device(ctx, err))) st = gpu_modules_open(ctx, err);
     if (st) {
         gpu_modules_close(ctx);
+        (void)pthread_mutex_destroy(&ctx->loading);
         free(ctx);
         return st;
     }
@@ -61,6 +66,7 @@ void gpu_fini(gdn_ctx *ctx) {
     if (!ctx) return;
     if (atomic_load(&ctx->plans)) ctx->host.log(ctx->host.user, GDN_LOG_HOST_BUG, "plan", "the context is closed while plans of it exist");
     if (ctx->pid == getpid()) gpu_modules_close(ctx); /* a forked child owns nothing of the driver's */
+    (void)pthread_mutex_destroy(&ctx->loading);
     free(ctx);
 }
 

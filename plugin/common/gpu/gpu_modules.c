@@ -1,6 +1,7 @@
 /* gpu_modules.c - which modules a target has for an architecture, loading them as a batch, binding their entries. */
 #include "gpu_plugin.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -61,18 +62,9 @@ static uint32_t form_at(uint32_t module, uint32_t n) {
     const bool two = has_core(module) || kind == GPU_RULE_CKPT;
     return two && n >= half ? n - half + GPU_HALF : n;
 }
-/* What levers, flags and few shapes ask for is left to the plan that does: heads of 64 have verifies and a prefill of their own. */
+/* Modules of one build serve every plan; those of the rule have the plan's form. */
 static bool in_advance(uint32_t module) {
-    switch (module) {
-    case GPU_M_RECURRENT:
-    case GPU_M_WY:
-    case GPU_M_WY3:
-    case GPU_M_WY4:
-    case GPU_M_BF16_STATE:
-    case GPU_M_WY4_ROUND:
-    case GPU_M_FAST_SEGMENTS: return false;
-    default: return modules[module].forms != GPU_COLUMNS && modules[module].forms != GPU_OTHERS;
-    }
+    return modules[module].forms == GPU_PLAIN;
 }
 
 const char *gpu_entry_name(uint32_t entry) {
@@ -104,16 +96,20 @@ void gpu_arch_of(uint32_t cc_major, uint32_t cc_minor, char out[GPU_ARCH_BYTES])
     snprintf(out, GPU_ARCH_BYTES, "sm_%u%u%s", cc_major % 1000, cc_minor % 10, suffix);
 }
 
-/* What takes a second and more to compile. */
-static bool is_long(uint32_t module) {
-    static const uint32_t names[] = { GPU_M_FLA, GPU_M_WY4_WOA, GPU_M_FAST, GPU_M_CAUSAL_CONV1D, GPU_M_W4A4_F16_WIDE, GPU_M_VERIFY_SPLIT };
-    for (uint32_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (names[i] == module) return true;
-    return false;
+/* What takes half a second and more to compile, the longest first. */
+static const uint32_t long_ones[] = { GPU_M_WY4_WOA,       GPU_M_FLA,          GPU_M_FLA_OTHERS,    GPU_M_FAST_SEGMENTS, GPU_M_FAST,
+                                      GPU_M_CAUSAL_CONV1D, GPU_M_VERIFY_SPLIT, GPU_M_W4A4_F16_WIDE, GPU_M_WY4,           GPU_M_WY,
+                                      GPU_M_WY3,           GPU_M_WY4_ROUND,    GPU_M_BF16_STATE,    GPU_M_TC_OTHERS,     GPU_M_WYN,
+                                      GPU_M_GATED_RMSNORM, GPU_M_DECODE,       GPU_M_CHUNK_TC,      GPU_M_FLA_HOPPER };
+enum { LONG_ONES = sizeof long_ones / sizeof *long_ones };
+uint32_t gpu_module_rank(uint32_t module) {
+    uint32_t i = 0;
+    while (i < LONG_ONES && long_ones[i] != module) i++;
+    return i;
 }
 
 /* A job's arrays are const and live as long as the plugin. */
-static gdn_status job_of(uint32_t module, uint32_t form, const char *arch, gdn_compile_job *out) {
+gdn_status gpu_job_of(uint32_t module, uint32_t form, const char *arch, gdn_compile_job *out) {
     const char *source = NULL;
     for (uint32_t i = 0; i < gdn__embedded_sources; i++)
         if (strcmp(gdn__embedded_sources_names[i], modules[module].file) == 0) source = gdn__embedded_sources_texts[i];
@@ -140,29 +136,21 @@ static gdn_status job_of(uint32_t module, uint32_t form, const char *arch, gdn_c
 bool gpu_job_at(const char *arch, uint32_t index, gdn_compile_job *out) {
     for (uint32_t m = 0; m < GPU_MODULES; m++) {
         if (!gpu_module_for(arch, m)) continue;
-        if (index < forms_of(m)) return job_of(m, form_at(m, index), arch, out) == GDN_OK;
+        if (index < forms_of(m)) return gpu_job_of(m, form_at(m, index), arch, out) == GDN_OK;
         index -= forms_of(m);
     }
     return false;
 }
 
-/* Whether form 0 has the entry's core, or but its `_ext`, which then stands for it: entries without an `_ext` are in it as they are. */
-static const char *name_in_form_0(uint32_t entry) {
-    static const uint32_t alone[] = { GPU_E_WOA_SEQ, GPU_E_FOLD_SEQ, GPU_E_FLAG_CLEAR, GPU_E_FLAG_CLEAR_SEQ };
-    for (uint32_t i = 0; i < sizeof alone / sizeof *alone; i++)
-        if (alone[i] == entry) return entries[entry].name;
-    return has_core(entries[entry].module) ? entries[entry].ext : entries[entry].name;
-}
 /* Entries of a loaded module; one that is missing is the module's failure. */
 static void bind_entries(gdn_ctx *ctx, uint32_t module) {
     const gdn_backend *b = ctx->host.backend;
     for (uint32_t e = 0; e < GPU_ENTRIES; e++) {
         if (entries[e].module != module || ctx->entry[e]) continue;
-        const gdn_status st = b->function(b->user, ctx->form[module][0].handle, name_in_form_0(e), &ctx->entry[e]);
+        const gdn_status st = b->function(b->user, ctx->form[module][0].handle, entries[e].name, &ctx->entry[e]);
         if (st == GDN_OK && ctx->entry[e]) continue;
         ctx->entry[e] = NULL;
-        ctx->form[module][0].status = st ? st : GDN_E_LOAD;
-        if (!ctx->reason[0]) snprintf(ctx->reason, sizeof ctx->reason, "%s: entry %s is missing", modules[module].file, name_in_form_0(e));
+        if (!ctx->reason[0]) snprintf(ctx->reason, sizeof ctx->reason, "%s: entry %s is missing", modules[module].file, entries[e].name);
     }
 }
 
@@ -174,12 +162,11 @@ gdn_status gpu_modules_open(gdn_ctx *ctx, gdn_text *err) {
     gdn_status status[GPU_MODULES] = { 0 };
     char text[GPU_MODULES][GPU_REASON_BYTES];
     gdn_text reasons[GPU_MODULES];
-    for (uint32_t m = 0; m < GPU_MODULES; m++) ctx->form[m][0].status = GDN_ABSENT;
     /* The long ones first: a compile that starts last should not be one that all others end before. */
-    for (uint32_t i = 0; i < 2 * GPU_MODULES; i++) {
-        const uint32_t m = i % GPU_MODULES;
-        if (is_long(m) != (i < GPU_MODULES) || !gpu_module_for(ctx->arch, m) || !in_advance(m)) continue;
-        const gdn_status st = job_of(m, 0, ctx->arch, &job[n]);
+    for (uint32_t i = 0; i < LONG_ONES + GPU_MODULES; i++) {
+        const uint32_t m = i < LONG_ONES ? long_ones[i] : i - LONG_ONES;
+        if ((i >= LONG_ONES && gpu_module_rank(m) < LONG_ONES) || !gpu_module_for(ctx->arch, m) || !in_advance(m)) continue;
+        const gdn_status st = gpu_job_of(m, 0, ctx->arch, &job[n]);
         if (st) return gdn__fail(err, st, "%s: %s is not among the embedded sources", gdn__gpu_target.name, modules[m].file);
         text[n][0] = 0;
         reasons[n] = (gdn_text) { text[n], sizeof text[n], 0 };
@@ -189,7 +176,10 @@ gdn_status gpu_modules_open(gdn_ctx *ctx, gdn_text *err) {
     if (all == GDN_E_CAPTURE || all == GDN_E_FORKED) return gdn__fail(err, all, "%s: %s", gdn__gpu_target.name, n ? text[0] : "");
     uint32_t loaded = 0;
     for (uint32_t i = 0; i < n; i++) {
-        ctx->form[which[i]][0] = (gpu_form) { handle[i], handle[i] ? GDN_OK : status[i] ? status[i] : GDN_E_LOAD, true };
+        gpu_form *f = &ctx->form[which[i]][0];
+        f->handle = handle[i];
+        f->status = handle[i] ? GDN_OK : status[i] ? status[i] : GDN_E_LOAD;
+        atomic_store(&f->state, handle[i] ? GPU_LOADED : GPU_FAILED);
         if (handle[i])
             loaded++, bind_entries(ctx, which[i]);
         else if (!ctx->reason[0])
@@ -204,28 +194,10 @@ gdn_status gpu_modules_open(gdn_ctx *ctx, gdn_text *err) {
 void gpu_modules_close(gdn_ctx *ctx) {
     const gdn_backend *b = ctx->host.backend;
     for (uint32_t m = 0; m < GPU_MODULES; m++)
-        for (uint32_t f = 0; f < GPU_FORMS; f++)
+        for (uint32_t f = 0; f < GPU_FORMS; f++) {
             if (ctx->form[m][f].handle) b->module_unload(b->user, ctx->ordinal, ctx->form[m][f].handle);
-}
-
-gdn_status gpu_form_entry(gdn_ctx *ctx, uint32_t entry, uint32_t form, const char *name, void **out, gdn_text *err) {
-    const gdn_backend *b = ctx->host.backend;
-    const uint32_t module = entries[entry].module;
-    gpu_form *f = &ctx->form[module][form];
-    const char *file = gpu_module_file(module);
-    *out = NULL;
-    if (!f->tried) {
-        gdn_compile_job job;
-        gdn_status st = job_of(module, form, ctx->arch, &job);
-        if (st) return gdn__fail(err, st, "%s: %s is not among the embedded sources", gdn__gpu_target.name, file);
-        st = b->modules_load(b->user, ctx->ordinal, 1, &job, &f->handle, &f->status, err);
-        if (st == GDN_E_CAPTURE || st == GDN_E_FORKED) return st;
-        f->tried = true;
-    }
-    if (!f->handle)
-        return err && err->len ? f->status : gdn__fail(err, f->status ? f->status : GDN_E_LOAD, "%s: did not load before", file);
-    const gdn_status st = b->function(b->user, f->handle, name, out);
-    return st ? gdn__fail(err, st, "%s: entry %s is missing", file, name) : st;
+            free(ctx->form[m][f].why);
+        }
 }
 
 _Static_assert(GPU_ENTRIES <= 64, "a bit each");

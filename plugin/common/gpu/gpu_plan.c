@@ -17,7 +17,7 @@ static gdn_status check_types(const gdn__shape *s, gdn_text *err) {
 
 gdn_status gpu_allow_smem(const gdn_ctx *ctx, uint32_t entry, void *function, uint32_t bytes, gdn_text *err) {
     const gdn_backend *b = ctx->host.backend;
-    if (bytes <= 48 * 1024) return GDN_OK;
+    if (bytes <= 48 * 1024 || !function) return GDN_OK; /* an entry that a plan asks for, or has lost */
     if (ctx->device.smem_optin && bytes > ctx->device.smem_optin)
         return gdn__fail(err, GDN_E_ARG, "%s needs %u bytes of shared memory a block, the device has %u", gpu_entry_name(entry), bytes,
                          ctx->device.smem_optin);
@@ -28,40 +28,47 @@ gdn_status gpu_allow_smem(const gdn_ctx *ctx, uint32_t entry, void *function, ui
 }
 
 /* The tensor-core route exists per number of columns. One that does not load is absent from this plan, which then has the others. */
-static gdn_status bind_ba(gdn_plan *p, gdn_text *err) {
+gdn_status gpu_bind_ba(gdn_plan *p, gdn_text *err) {
     gdn_ctx *ctx = p->ctx;
     const gdn_ba_shape *s = &p->shape.ba;
     char why[256] = "";
     gdn_text text = { why, sizeof why, 0 };
     if (p->op->op != GDN_OP_BA_GATES || !ctx->levers.ba_tc || !gpu_has(p->present, GPU_E_BA_TC) || s->N > 128 || s->K % 64) return GDN_OK;
     const uint32_t blocks = (s->N + 31) / 32;
-    gdn_status st = gpu_form_entry(ctx, GPU_E_BA_TC, blocks - 1, gpu_entry_name(GPU_E_BA_TC), &p->entry[GPU_E_BA_TC], &text);
-    if (!st) st = gpu_allow_smem(ctx, GPU_E_BA_TC, p->entry[GPU_E_BA_TC], GDN_BA_TC_SMEM(blocks * 32), &text);
+    gdn_status st = gpu_form_entry(p, GPU_E_BA_TC, blocks - 1, gpu_entry_name(GPU_E_BA_TC), &p->entry[GPU_E_BA_TC], err);
+    if (st) return st;
+    st = gpu_allow_smem(ctx, GPU_E_BA_TC, p->entry[GPU_E_BA_TC], GDN_BA_TC_SMEM(blocks * 32), &text);
     if (st == GDN_E_CAPTURE || st == GDN_E_FORKED) return gdn__fail(err, st, "%s", why);
     if (st) {
-        p->present &= ~((uint64_t)1 << GPU_E_BA_TC);
-        ctx->host.log(ctx->host.user, GDN_LOG_WARN, "modules", why[0] ? why : "the tensor-core b/a projection did not load");
+        gpu_lose(p, GPU_E_BA_TC, why);
+        ctx->host.log(ctx->host.user, GDN_LOG_WARN, "modules", why);
     }
     return GDN_OK;
 }
 
-static gdn_status bind(gdn_plan *p, gdn_text *err) {
+gdn_status gpu_bind_rule_op(gdn_plan *p, gdn_text *err) {
     switch (p->op->op) {
-    case GDN_OP_BA_GATES: return bind_ba(p, err);
     case GDN_OP_PREFILL: return gpu_bind_prefill(p, err);
     case GDN_OP_DECODE:
     case GDN_OP_VERIFY:
     case GDN_OP_VERIFY_WOA:
     case GDN_OP_FOLD: return gpu_bind_step(p, err);
     case GDN_OP_ROUND: return gpu_bind_round(p, err);
-    case GDN_OP_W4A4_GEMV: return gpu_bind_w4a4(p, err);
+    case GDN_OP_FLAG_CLEAR: return gpu_bind_flag_clear(p, err);
     default: return GDN_OK;
     }
 }
+static gdn_status bind(gdn_plan *p, gdn_text *err) {
+    if (p->op->op == GDN_OP_W4A4_GEMV) return gpu_bind_w4a4(p, err);
+    const gdn_status st = gpu_builds_for(p, err);
+    if (st) return st;
+    return p->op->op == GDN_OP_BA_GATES ? gpu_bind_ba(p, err) : gpu_bind_rule_op(p, err);
+}
 
-/* Nothing here for this operation: a module that failed, or one for the target's own device only. */
-static gdn_status absent(const gdn_ctx *ctx, uint32_t op, gdn_text *err) {
+/* Nothing here for this operation: a module that failed, or one for the target's own device only. why: of the plan's own builds, or "". */
+static gdn_status absent(const gdn_ctx *ctx, uint32_t op, const char *why, gdn_text *err) {
     const char *name = gdn__op_name(op), *target = gdn__gpu_target.name;
+    if (why[0]) return gdn__fail(err, GDN_ABSENT, "%s: target %s does not have it here: %s", name, target, why);
     if (!ctx->reason[0] && strcmp(ctx->arch, gdn__gpu_target.arch) != 0)
         return gdn__fail(err, GDN_ABSENT, "%s: target %s has it for %s only, this device is %s", name, target, gdn__gpu_target.arch,
                          ctx->arch);
@@ -77,6 +84,7 @@ gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan
     gdn_status st = stream ? ctx->host.backend->capturing(ctx->host.backend->user, ctx->ordinal, stream, &capturing) : GDN_OK;
     if (st) return gdn__fail(err, st, "plan: the stream cannot be asked whether it is capturing");
     if (capturing) return gdn__fail(err, GDN_E_CAPTURE, "plan: the stream is capturing: create the plan before capture");
+    gpu_making making = { .asking = false };
     gdn_plan *p = calloc(1, sizeof *p);
     if (!p) return gdn__fail(err, GDN_E_NOMEM, "plan: out of memory");
     if ((st = gdn__shape_read(shape, &p->shape, err)) || (st = check_types(&p->shape, err))) goto fail;
@@ -84,13 +92,20 @@ gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan
     p->op = gdn__op_find(p->shape.base.op);
     memcpy(p->entry, ctx->entry, sizeof p->entry);
     p->present = gpu_present(ctx);
-    if ((st = bind(p, err))) goto fail;
-    const gpu_facts facts = { &ctx->levers, p->present, ctx->device.sm_count };
+    p->making = &making;
+    gpu_facts facts = { &ctx->levers, p->present, ctx->device.sm_count };
     gpu_decision d;
     gpu_decide(&facts, &p->shape, NULL, &d);
+    if (d.status != GDN_REFUSED) { /* with fewer entries it would be refused as well: nothing is compiled for it */
+        if ((st = bind(p, err))) goto fail;
+        facts.present = p->present;
+        gpu_decide(&facts, &p->shape, NULL, &d);
+    }
+    p->making = NULL;
     if (d.guard < GDN__GUARDS) atomic_fetch_add(&ctx->refused[d.guard], 1);
-    if (d.status == GDN_REFUSED) st = gdn__fail(err, d.status, "%s: refused: %s", gdn__op_name(p->op->op), d.route.guard);
-    if (d.status == GDN_ABSENT) st = absent(ctx, p->op->op, err);
+    if (d.status == GDN_REFUSED)
+        st = gdn__fail(err, d.status, "%s: refused: %s%s%s", gdn__op_name(p->op->op), d.route.guard, making.why[0] ? ": " : "", making.why);
+    if (d.status == GDN_ABSENT) st = absent(ctx, p->op->op, making.why, err);
     if (st || (st = gpu_bind_checked(p, err))) goto fail;
     gpu_log_plan(p, &d);
     atomic_fetch_add(&ctx->plans, 1);
@@ -128,16 +143,17 @@ gdn_status gpu_explain(const gdn_plan *plan, uint32_t n_u32, const uint32_t *u32
     return answer(&facts, &plan->shape, n_u32, u32, out, NULL);
 }
 
-/* What is loaded here, no plan: entries that only a lever asks for count as they were found. */
+/* What a plan would have here, without one: builds that nobody has asked for count as there, those that failed do not. */
 gdn_status gpu_route_on(const gdn_ctx *ctx, uint32_t sm_count, const gdn_shape *shape, uint32_t n_u32, const uint32_t *u32, gdn_route *out,
                         gdn_text *err) {
     gdn__shape s;
     if (!ctx) return gdn__fail(err, GDN_E_ARG, "route: the context is NULL");
     gdn_status st = gdn__shape_read(shape, &s, err);
     if (st || (st = check_types(&s, err))) return st;
-    const gpu_facts facts = { &ctx->levers, gpu_present(ctx), sm_count ? sm_count : ctx->device.sm_count };
+    gpu_making asked;
+    const gpu_facts facts = { &ctx->levers, gpu_present_for(ctx, &s, &asked), sm_count ? sm_count : ctx->device.sm_count };
     st = answer(&facts, &s, n_u32, u32, out, err);
-    return st == GDN_ABSENT ? absent(ctx, s.base.op, err) : st;
+    return st == GDN_ABSENT ? absent(ctx, s.base.op, asked.why, err) : st;
 }
 
 /* Without a device: as on the target's own one, with every module of it. */

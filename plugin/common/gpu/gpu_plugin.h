@@ -1,6 +1,7 @@
 /* gpu_plugin.h - inside a GPU target's plugin: context, plan, and the steps of a launch.
  *
- * gpu_modules.c  which modules to compile for which architecture, loading them, binding entries
+ * gpu_modules.c  which modules to compile for which architecture, loading those of every plan, binding entries
+ * gpu_builds.c   builds that only some plans need
  * gpu_ctx.c      init, fini, counters              gpu_plan.c    plan, explain, route
  * gpu_decide.c   the pure decision                 gpu_launch.c  check, decide, pack, launch
  * gpu_pack.c     arguments in the kernels' order   gpu_lines.c   the log lines that people grep
@@ -16,17 +17,32 @@
 #include "gdn_modules.h"
 #include "gpu_target.h"
 #include "plan_common.h"
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>
 
 enum { GPU_ARCH_BYTES = 16, GPU_REASON_BYTES = 512 };
 
-/* One build of a module. */
+/* One build of a module. What stands beside state is written before it, once; a failure is remembered, not compiled at every plan. */
+enum { GPU_UNTRIED, GPU_LOADED, GPU_FAILED };
 typedef struct gpu_form {
-    void *handle; /* NULL: absent, not asked for yet, or it failed: status */
-    gdn_status status;
-    bool tried; /* a failure is remembered: it is not compiled again at every plan */
+    _Atomic uint32_t state;
+    gdn_status status; /* GPU_FAILED: of it, */
+    char *why;         /* and its reason; NULL: no memory was left */
+    void *handle;      /* GPU_LOADED */
 } gpu_form;
+
+typedef struct gpu_build {
+    uint32_t module, form;
+} gpu_build;
+/* A plan in the making. */
+enum { GPU_BUILDS = 48 };
+typedef struct gpu_making {
+    bool asking; /* the first time through: builds are noted, nothing is bound */
+    uint32_t n;
+    gpu_build build[GPU_BUILDS];
+    char why[GPU_REASON_BYTES]; /* of the first entry that could not be had */
+} gpu_making;
 
 struct gdn_ctx {
     gdn_host host; /* a copy; what it points to outlives the context */
@@ -35,9 +51,10 @@ struct gdn_ctx {
     int32_t ordinal;
     pid_t pid;
     char arch[GPU_ARCH_BYTES]; /* of the device, with its suffix: "sm_90a" */
+    pthread_mutex_t loading;   /* of builds: who comes second finds them */
     gpu_form form[GPU_MODULES][GPU_FORMS];
-    char reason[GPU_REASON_BYTES]; /* of the first module that failed */
-    void *entry[GPU_ENTRIES];      /* function handles of form 0, the `_ext` one where that form has no other; NULL = ABSENT */
+    char reason[GPU_REASON_BYTES]; /* of the first module of every plan that failed */
+    void *entry[GPU_ENTRIES];      /* function handles of the modules of every plan; NULL = ABSENT, or a plan's own */
     _Atomic uint32_t plans;
     _Atomic uint64_t launched[GPU_ENTRIES];
     _Atomic uint64_t refused[GDN__GUARDS];
@@ -50,6 +67,7 @@ struct gdn_plan {
     gdn__shape shape;
     uint64_t present;                            /* bit GPU_E_* */
     void *entry[GPU_ENTRIES], *ext[GPU_ENTRIES]; /* entry NULL: this plan launches the `_ext` form */
+    gpu_making *making;                          /* NULL once it is made */
     uint64_t report;                             /* device memory of GDN_PLAN_CHECKED; 0: not checked */
     _Atomic uint32_t said; /* lines of first launches that were written: bit 0 the tensor-core spine's, bit 1 the fast prefill's */
 };
@@ -99,14 +117,25 @@ const char *gpu_module_file(uint32_t module);
 bool gpu_module_for(const char *arch, uint32_t module); /* does the target carry it for this architecture */
 /* The architecture string of a device: "sm_90a" and "sm_121f" for the targets' own, else plain "sm_<cc>". */
 void gpu_arch_of(uint32_t cc_major, uint32_t cc_minor, char out[GPU_ARCH_BYTES]);
+gdn_status gpu_job_of(uint32_t module, uint32_t form, const char *arch, gdn_compile_job *out);
+uint32_t gpu_module_rank(uint32_t module); /* those that take long to compile come first: 0, 1, ... */
 /* What a target compiles for an architecture, every form of every module, in one row. false past the end. */
 bool gpu_job_at(const char *arch, uint32_t index, gdn_compile_job *out);
 
 gdn_status gpu_modules_open(gdn_ctx *ctx, gdn_text *err);
 void gpu_modules_close(gdn_ctx *ctx);
-/* The entry in one form of its module, loaded at the first call. */
-gdn_status gpu_form_entry(gdn_ctx *ctx, uint32_t entry, uint32_t form, const char *name, void **out, gdn_text *err);
-uint64_t gpu_present(const gdn_ctx *ctx);
+/* ---- gpu_builds.c ---- */
+/* The entry in one form of its module: noted while the plan asks, else bound, *out NULL and lost to the plan if it cannot be had. Only a
+ * capture, a fork and no memory are answers. */
+gdn_status gpu_form_entry(gdn_plan *p, uint32_t entry, uint32_t form, const char *name, void **out, gdn_text *err);
+void gpu_lose(gdn_plan *p, uint32_t entry, const char *why);
+/* A form whose build is loaded and is the same as `form` in the bits that the entry looks at; `form` if there is none. */
+uint32_t gpu_form_at_hand(const gdn_ctx *ctx, uint32_t entry, uint32_t form, uint32_t looked_at);
+/* Loads what the plan will bind, and what its model's other plans will, together. */
+gdn_status gpu_builds_for(gdn_plan *p, gdn_text *err);
+/* Entries that there are, or would be, for a plan of this shape; k->why: why not. Loads nothing. */
+uint64_t gpu_present_for(const gdn_ctx *ctx, const gdn__shape *s, gpu_making *k);
+uint64_t gpu_present(const gdn_ctx *ctx); /* before anything is known of a shape */
 static inline bool gpu_has(uint64_t present, uint32_t entry) {
     return entry < GPU_ENTRIES && (present >> entry & 1);
 }
@@ -123,11 +152,14 @@ void gpu_rule_workspace(const gdn_rule_shape *s, gpu_workspace *out);
 void gpu_decide_prefill(const gpu_facts *facts, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d);
 /* Pointers that the fast kernels or the tensor-core spine cannot take: the next route, and a guard. */
 void gpu_prefill_base(const gpu_facts *facts, const gdn_rule_shape *s, const gdn__call *c, gpu_decision *d);
+gdn_status gpu_bind_ba(gdn_plan *p, gdn_text *err);
+gdn_status gpu_bind_rule_op(gdn_plan *p, gdn_text *err); /* GDN_OK for what is no rule operation */
 gdn_status gpu_bind_prefill(gdn_plan *p, gdn_text *err);
 gdn_status gpu_launch_prefill(const gdn_plan *p, gdn__call *c, const gpu_decision *d, void *stream, gdn_text *err);
 /* decode, verify, write-on-accept verify, fold: gpu_step.c */
 void gpu_decide_step(const gpu_facts *facts, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d);
 gdn_status gpu_bind_step(gdn_plan *p, gdn_text *err);
+gdn_status gpu_bind_flag_clear(gdn_plan *p, gdn_text *err);
 gdn_status gpu_launch_step(const gdn_plan *p, gdn__call *c, const gpu_decision *d, void *stream, gdn_text *err);
 /* fold and write-on-accept verify in one launch: gpu_round.c */
 void gpu_decide_round(const gpu_facts *facts, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d);

@@ -144,45 +144,29 @@ static gdn_status bind(gdn_plan *p, uint32_t entry, gdn_text *err) {
     return gpu_bind_rule(p, entry, gpu_rule_form(s), dims_of(entry).smem_bytes, core, err);
 }
 
-/* A tensor-core module that does not load in this plan's form is absent from the plan, which then has the scalar kernels. */
+/* The tensor-core kernels: what does not load is lost, and the plan has the scalar ones. */
 static gdn_status bind_tc(gdn_plan *p, gdn_text *err) {
     static const uint32_t all[] = { GPU_E_TCFUSE_X2, GPU_E_WU_HOPPER, GPU_E_FWD_O_HOPPER };
-    char why[256] = "";
-    gdn_text text = { why, sizeof why, 0 };
-    for (uint32_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (!gpu_has(p->present, all[i])) continue;
-        const gdn_status st = bind(p, all[i], &text);
-        if (st == GDN_E_CAPTURE || st == GDN_E_FORKED) return gdn__fail(err, st, "%s", why);
-        if (!st) continue;
-        p->present &= ~((uint64_t)1 << all[i]);
-        p->ctx->host.log(p->ctx->host.user, GDN_LOG_WARN, "modules", why[0] ? why : "the tensor-core prefill did not load");
-        text.len = 0;
-    }
-    return GDN_OK;
+    gdn_status st = GDN_OK;
+    for (uint32_t i = 0; i < sizeof all / sizeof *all && !st; i++)
+        if (gpu_has(p->present, all[i])) st = bind(p, all[i], err);
+    return st;
 }
 
-/* The fast kernels, one form of each; absent from the plan in the same way. Those of segments where the plan has segments. */
+/* The fast kernels, one form of each; lost in the same way. Those of segments where the plan has segments. */
 static gdn_status bind_fast(gdn_plan *p, gdn_text *err) {
     static const uint32_t all[] = { GPU_E_FAST_PREPARE, GPU_E_FAST_FWD, GPU_E_FAST_CARRY, GPU_E_FAST_JOIN, GPU_E_FAST_PASS };
-    char why[256] = "";
-    gdn_text text = { why, sizeof why, 0 };
+    gdn_status st = GDN_OK;
     gpu_workspace w;
     gpu_rule_workspace(&p->shape.rule, &w);
-    for (uint32_t i = 0; i < (w.fast_segment ? sizeof all / sizeof *all : 2); i++) {
+    for (uint32_t i = 0; i < (w.fast_segment ? sizeof all / sizeof *all : 2) && !st; i++) {
         const uint32_t e = all[i];
         const bool ext = e == GPU_E_FAST_FWD && p->shape.rule.ckpt_every;
-        void **const to = ext ? &p->ext[e] : &p->entry[e];
         if (!gpu_has(p->present, e)) continue;
-        gdn_status st = gpu_form_entry(p->ctx, e, gpu_rule_form(&p->shape.rule) | (ext ? (uint32_t)GPU_HALF : 0u),
-                                       ext ? gpu_ext_name(e) : gpu_entry_name(e), to, &text);
-        if (!st) st = gpu_allow_smem(p->ctx, e, *to, e == GPU_E_FAST_PREPARE ? GPU_FAST_TWO_SMEM : dims_of(e).smem_bytes, &text);
-        if (st == GDN_E_CAPTURE || st == GDN_E_FORKED) return gdn__fail(err, st, "%s", why);
-        if (!st) continue;
-        p->present &= ~((uint64_t)1 << e);
-        p->ctx->host.log(p->ctx->host.user, GDN_LOG_WARN, "modules", why[0] ? why : "the fast prefill did not load");
-        text.len = 0;
+        st = gpu_bind_form(p, e, gpu_rule_form(&p->shape.rule) | (ext ? (uint32_t)GPU_HALF : 0u), ext ? gpu_ext_name(e) : gpu_entry_name(e),
+                           e == GPU_E_FAST_PREPARE ? GPU_FAST_TWO_SMEM : dims_of(e).smem_bytes, ext ? &p->ext[e] : &p->entry[e], err);
     }
-    return GDN_OK;
+    return st;
 }
 
 gdn_status gpu_bind_prefill(gdn_plan *p, gdn_text *err) {
@@ -193,15 +177,11 @@ gdn_status gpu_bind_prefill(gdn_plan *p, gdn_text *err) {
                    sequential[] = { GPU_E_RECURRENT };
     const bool small = s->k_dim == 64;
     const uint32_t *const need = small ? sequential : scalar;
-    for (uint32_t i = 0; i < (small ? 1u : 3u); i++) {
-        const gdn_status st = gpu_has(p->present, need[i]) ? bind(p, need[i], err) : GDN_OK;
-        if (st) return st;
-    }
-    if (lv->prefill_tc && !lv->no_prefill_tc && !small) {
-        const gdn_status st = bind_tc(p, err);
-        if (st) return st;
-    }
-    return lv->prefill_fast && !small ? bind_fast(p, err) : GDN_OK;
+    gdn_status st = GDN_OK;
+    for (uint32_t i = 0; i < (small ? 1u : 3u) && !st; i++)
+        if (gpu_has(p->present, need[i])) st = bind(p, need[i], err);
+    if (!st && lv->prefill_tc && !lv->no_prefill_tc && !small) st = bind_tc(p, err);
+    return st || !lv->prefill_fast || small ? st : bind_fast(p, err);
 }
 
 /* The decision without a lever; what was asked for, and why it is not so, stays. */

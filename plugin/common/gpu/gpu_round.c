@@ -55,7 +55,7 @@ void gpu_decide_round(const gpu_facts *f, const gdn_rule_shape *s, const uint32_
 gdn_status gpu_bind_round(gdn_plan *p, gdn_text *err) {
     const gdn_rule_shape *s = &p->shape.rule;
     if (s->state_type != GDN_F32 || !p->ctx->levers.woa || !gpu_has(p->present, GPU_E_ROUND)) return GDN_OK; /* the decision says why */
-    return gpu_form_entry(p->ctx, GPU_E_ROUND, gpu_step_form(s), gpu_entry_name(GPU_E_ROUND), &p->entry[GPU_E_ROUND], err);
+    return gpu_bind_form(p, GPU_E_ROUND, gpu_step_form(s), gpu_entry_name(GPU_E_ROUND), 0, &p->entry[GPU_E_ROUND], err);
 }
 
 static void pack(const gdn_rule_shape *s, const gdn__call *c, const gpu_rule_io *io, uint32_t parts, gpu_args *a) {

@@ -54,14 +54,28 @@ void gpu_rule_workspace(const gdn_rule_shape *s, gpu_workspace *w) {
     if (w->fast_begins + states <= w->total) w->fast_segment = segment;
 }
 
+/* Every bit of a form is in the code, but for the fold's, which has neither q nor gates. */
+static uint32_t looked_at(uint32_t entry) {
+    return entry == GPU_E_FOLD || entry == GPU_E_FOLD_SEQ ? GPU_RULE_VK | GPU_RULE_TILED : GPU_HALF - 1u;
+}
+
+gdn_status gpu_bind_form(gdn_plan *p, uint32_t entry, uint32_t form, const char *name, uint32_t smem, void **out, gdn_text *err) {
+    char why[256] = "";
+    gdn_text text = { why, sizeof why, 0 };
+    gdn_status st = gpu_form_entry(p, entry, gpu_form_at_hand(p->ctx, entry, form, looked_at(entry)), name, out, err);
+    if (st || !*out || !(st = gpu_allow_smem(p->ctx, entry, *out, smem, &text))) return st;
+    if (st == GDN_E_CAPTURE || st == GDN_E_FORKED) return gdn__fail(err, st, "%s", why);
+    gpu_lose(p, entry, why);
+    p->ctx->host.log(p->ctx->host.user, GDN_LOG_WARN, "modules", why);
+    return GDN_OK;
+}
+
 gdn_status gpu_bind_rule(gdn_plan *p, uint32_t entry, uint32_t form, uint32_t smem, bool core, gdn_text *err) {
     const bool apart = gpu_has_core(entry);
-    gdn_status st = gpu_form_entry(p->ctx, entry, form, gpu_ext_name(entry), &p->ext[entry], err);
-    if (!st) st = gpu_allow_smem(p->ctx, entry, p->ext[entry], smem, err);
+    const gdn_status st = gpu_bind_form(p, entry, form, gpu_ext_name(entry), smem, &p->ext[entry], err);
     p->entry[entry] = NULL;
     if (st || (apart && !core)) return st;
-    st = gpu_form_entry(p->ctx, entry, form | (apart ? (uint32_t)GPU_HALF : 0u), gpu_entry_name(entry), &p->entry[entry], err);
-    return st ? st : gpu_allow_smem(p->ctx, entry, p->entry[entry], smem, err);
+    return gpu_bind_form(p, entry, form | (apart ? (uint32_t)GPU_HALF : 0u), gpu_entry_name(entry), smem, &p->entry[entry], err);
 }
 
 bool gpu_rule_may_be_core(const gdn_rule_shape *s) {
@@ -75,6 +89,9 @@ bool gpu_rule_may_be_core(const gdn_rule_shape *s) {
 gdn_status gpu_start(const gdn_plan *p, uint32_t entry, bool ext, const gdn_dims *dims, void *stream, gpu_args *a, gdn_text *err) {
     const gdn_backend *b = p->ctx->host.backend;
     void *const fn = ext ? p->ext[entry] : p->entry[entry];
+    if (!fn) /* what the plan fell back on was lost to it */
+        return gdn__fail(err, GDN_ABSENT, "%s: %s did not load", gdn__op_name(p->op->op),
+                         ext ? gpu_ext_name(entry) : gpu_entry_name(entry));
     const gdn_status st = b->launch(b->user, fn, dims, stream, a->param);
     if (st)
         return gdn__fail(err, st, "%s: the launch of %s failed", gdn__op_name(p->op->op),

@@ -31,6 +31,8 @@ gdn_status gpu_rule_prepare(const gdn_plan *p, const gdn__call *c, const gpu_rul
 /* For operations whose kernels find states by slots: only int64 offsets are made int32 in front. */
 gdn_status gpu_rule_offsets(const gdn_plan *p, const gdn__call *c, const gpu_rule_order *o, const gpu_workspace *w, uint32_t batch,
                             void *stream, gpu_rule_io *io, gdn_text *err);
+/* One build's entry, with the shared memory that it needs; one that cannot be had is lost to the plan. */
+gdn_status gpu_bind_form(gdn_plan *p, uint32_t entry, uint32_t form, const char *name, uint32_t smem, void **out, gdn_text *err);
 /* The `_ext` form of an entry, with the shared memory that it needs, and its core: where that is compiled apart only if `core`. */
 gdn_status gpu_bind_rule(gdn_plan *p, uint32_t entry, uint32_t form, uint32_t smem, bool core, gdn_text *err);
 /* Decode and verify on the states of one launch in place, write-on-accept and fold on a table, without extras: the core's arguments do. */

@@ -129,29 +129,43 @@ static uint32_t may_run(const gdn_plan *p, uint32_t list[4]) {
     }
 }
 
+/* What launches may come to; where one of these is lost others may take its place, and are bound as well. */
+static gdn_status bind_list(gdn_plan *p, gdn_text *err) {
+    const gdn_rule_shape *s = &p->shape.rule;
+    gdn_status st = GDN_OK;
+    uint64_t before;
+    do {
+        uint32_t list[4];
+        const uint32_t n = may_run(p, list);
+        before = p->present;
+        for (uint32_t i = 0; i < n && !st; i++)
+            if (gpu_has(p->present, list[i]))
+                st = gpu_bind_rule(p, list[i], gpu_step_form(s), list[i] == GPU_E_WOA ? s->k_dim * s->v_dim * 4 : 0,
+                                   gpu_rule_may_be_core(s), err);
+    } while (!st && p->present != before);
+    return st;
+}
+
 gdn_status gpu_bind_step(gdn_plan *p, gdn_text *err) {
     const gdn_rule_shape *s = &p->shape.rule;
     const uint32_t op = s->base.op;
-    uint32_t list[4];
-    const uint32_t n = may_run(p, list);
     if (s->base.flags & GDN_BF16_STATE) {
         const uint32_t entry = op == GDN_OP_DECODE ? (uint32_t)GPU_E_DECODE16 : (uint32_t)GPU_E_WYN16;
         return gpu_has(p->present, entry) ? gpu_bind_rule(p, entry, gpu_step_form(s), 0, true, err) : GDN_OK;
     }
     if (s->state_type != GDN_F32 || (op == GDN_OP_VERIFY_WOA && !p->ctx->levers.woa)) return GDN_OK; /* the decision says why */
-    if (gdn__by_sequence(&s->base) && op != GDN_OP_VERIFY) {
-        const uint32_t entry = op == GDN_OP_FOLD ? (uint32_t)GPU_E_FOLD_SEQ : (uint32_t)GPU_E_WOA_SEQ;
-        if (!gpu_has(p->present, entry)) return GDN_OK;
-        const gdn_status st = gpu_form_entry(p->ctx, entry, gpu_step_form(s), gpu_entry_name(entry), &p->entry[entry], err);
-        return st ? st : gpu_allow_smem(p->ctx, entry, p->entry[entry], entry == GPU_E_WOA_SEQ ? s->k_dim * s->v_dim * 4 : 0, err);
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        if (!gpu_has(p->present, list[i])) continue;
-        const gdn_status st =
-            gpu_bind_rule(p, list[i], gpu_step_form(s), list[i] == GPU_E_WOA ? s->k_dim * s->v_dim * 4 : 0, gpu_rule_may_be_core(s), err);
-        if (st) return st;
-    }
-    return GDN_OK;
+    if (!gdn__by_sequence(&s->base) || op == GDN_OP_VERIFY) return bind_list(p, err);
+    const uint32_t entry = op == GDN_OP_FOLD ? (uint32_t)GPU_E_FOLD_SEQ : (uint32_t)GPU_E_WOA_SEQ;
+    if (!gpu_has(p->present, entry)) return GDN_OK;
+    return gpu_bind_form(p, entry, gpu_step_form(s), gpu_entry_name(entry), entry == GPU_E_WOA_SEQ ? s->k_dim * s->v_dim * 4 : 0,
+                         &p->entry[entry], err);
+}
+
+/* The same in every build: one that is loaded does. */
+gdn_status gpu_bind_flag_clear(gdn_plan *p, gdn_text *err) {
+    const uint32_t entry = gdn__by_sequence(&p->shape.base) ? GPU_E_FLAG_CLEAR_SEQ : GPU_E_FLAG_CLEAR;
+    if (!gpu_has(p->present, entry)) return GDN_OK;
+    return gpu_form_entry(p, entry, gpu_form_at_hand(p->ctx, entry, 0, 0), gpu_entry_name(entry), &p->entry[entry], err);
 }
 
 /* ---- launches ---- */

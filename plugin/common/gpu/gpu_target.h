@@ -9,12 +9,12 @@ extern const char *const gdn__embedded_headers_names[], *const gdn__embedded_hea
 extern const char *const gdn__embedded_sources_names[], *const gdn__embedded_sources_texts[];
 
 /* X(ID, file, arch, forms). arch NULL = portable, compiled for the device that is there; else for exactly that architecture, and absent
- * on any other device. forms: which builds of the source there are, one at a time loaded by the plan that needs it.
- *   PLAIN    one
- *   RULE     one for each combination of GPU_RULE_*; form 0, without any, is loaded with the plain ones
+ * on any other device. forms: which builds of the source there are.
+ *   PLAIN    one, for every plan: loaded when the target opens. The others are loaded by the plan that needs them (gpu_builds.c).
+ *   RULE     one for each combination of GPU_RULE_*
  *   STEP     the same with GPU_STEP_L2NORM
- *   OTHERS   as RULE, with -DGDN_OTHER_SPINES: the entries of a file that only a lever asks for; none is loaded in advance
- *   COLUMNS  -DGDN_BA_TC_COLUMNS=32 (form 0), 64, 96, 128; none is loaded in advance
+ *   OTHERS   as RULE, with -DGDN_OTHER_SPINES: the entries of a file that only a lever asks for
+ *   COLUMNS  -DGDN_BA_TC_COLUMNS=32 (form 0), 64, 96, 128
  * RULE_CORE, STEP_CORE, RULE_CKPT: each form twice, its second half (GPU_HALF) with -DGDN_CORE or -DGDN_CHECKPOINTS: the entries that
  * most plans do not need. */
 enum { GPU_PLAIN, GPU_RULE, GPU_OTHERS, GPU_STEP, GPU_COLUMNS, GPU_RULE_CORE, GPU_STEP_CORE, GPU_RULE_CKPT, GPU_FORMS = 32 };
