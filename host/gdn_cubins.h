@@ -23,13 +23,19 @@ typedef struct gdn_compile_row {
     uint64_t bytes;
     uint64_t kept; /* 1: the folder had it already, made by this NVRTC */
     double ms;
+    const char *defines; /* " -DX -DY": tell a build from others of the same module; "" when there are none */
 } gdn_compile_row;
 
 /* [any] Compiles every module of a target for one architecture into a folder, which is made if its parent is there. The target
- * is opt->target. Called for each module in order; strings live for the call. GDN_ABSENT: the target has no modules, or none
- * for that architecture; err says so. Else the first failing module's status. */
+ * is opt->target. A module is in the folder, whole, as soon as it is compiled. Called at the end for each module in order; strings live
+ * for the call. GDN_ABSENT: the target has no modules, or none for that architecture, or gdn_compile_stop; err says so. Else the first
+ * failing module's status. */
 GDN_API gdn_status gdn_compile_ahead(const gdn_options *opt, const char *arch, const char *folder, uint32_t flags,
                                      void (*each)(void *user, const gdn_compile_row *row), void *user, gdn_text *err);
+
+/* [any], and from a signal handler: from now on both functions begin no compile, finish those that run, write them, and answer
+ * GDN_ABSENT. There are no rows for what was not begun. */
+GDN_API void gdn_compile_stop(void);
 
 /* [any] The same for modules of the caller's own, what an engine gives to gdn_backend_of()'s modules_load: found there likewise. All are
  * for one architecture; owner stands for the target in the rows. */

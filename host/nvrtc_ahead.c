@@ -5,6 +5,7 @@
 #include "gdn_modules.h"
 #include "nvrtc_jit.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,9 @@ typedef struct ahead {
     gdn__cubin *cubins;    /* kept ones have a path                     */
     gdn_status *status;
     char **why;
+    const char *id;     /* NVRTC's */
+    const uint32_t *at; /* places of the modules that are compiled */
+    uint32_t left;      /* not begun: stopped */
     gdn__jit jit;
     void (*each)(void *user, const gdn_compile_row *row);
     void *user;
@@ -119,6 +123,21 @@ static bool kept(ahead *a, uint32_t i, const char *id) {
     return true;
 }
 
+/* The one switch of a process: a signal handler can set no other. */
+static _Atomic int stop;
+void gdn_compile_stop(void) {
+    atomic_store(&stop, 1);
+}
+
+/* Written at once: what is compiled when the caller stops, or is killed, need not be compiled again. */
+static void write_made(void *user, uint32_t k, const gdn__cubin *c) {
+    ahead *a = user;
+    const uint32_t i = a->at[k];
+    gdn_text text = { a->why[i], GDN__WHY_BYTES, 0 };
+    const gdn__entry_facts facts = { &a->jobs[i], a->id, c->ms };
+    a->status[i] = gdn__entry_write(a->folder, &a->keys[i], &facts, c->data, c->size, &text);
+}
+
 /* Those that are missing, together; the answers go back to their places. */
 static gdn_status compile_missing(ahead *a, const char *id) {
     uint32_t n = 0;
@@ -136,10 +155,15 @@ static gdn_status compile_missing(ahead *a, const char *id) {
         jobs[n] = a->jobs[i];
         at[n++] = i;
     }
+    a->at = at;
+    a->jit.made = write_made;
+    a->jit.made_user = a;
+    a->jit.stop = &stop;
     (void)gdn__jit_get(&a->jit, n, jobs, NULL, NULL, cubins, status, err);
     for (uint32_t k = 0; k < n; k++) {
         a->cubins[at[k]] = cubins[k];
-        a->status[at[k]] = status[k];
+        if (status[k] != GDN_OK) a->status[at[k]] = status[k];
+        a->left += status[k] == GDN_ABSENT;
     }
     st = GDN_OK;
 out:
@@ -180,17 +204,11 @@ static char *usage_of(const ahead *a, const gdn_compile_job *job) {
     return out;
 }
 
-static gdn_status write_and_tell(ahead *a, const char *id, uint32_t i) {
-    char why[1024] = "";
-    gdn_text text = { why, sizeof why, 0 };
-    const gdn__entry_facts facts = { &a->jobs[i], id, a->cubins[i].ms };
+static gdn_status tell(ahead *a, uint32_t i) {
     const bool was_there = a->cubins[i].path != NULL;
-    gdn_status st = a->status[i];
+    const gdn_status st = a->status[i];
     const char *reason = st != GDN_OK ? a->why[i] : NULL;
-    if (st == GDN_OK && !was_there) {
-        st = gdn__entry_write(a->folder, &a->keys[i], &facts, a->cubins[i].data, a->cubins[i].size, &text);
-        if (st != GDN_OK) reason = why;
-    }
+    char defines[GDN__DEFINES_BYTES];
     char *file = gdn__format("%s/%.2s/%s.cubin", a->folder, a->keys[i].hex, a->keys[i].hex);
     char *usage = st == GDN_OK && (a->flags & GDN_COMPILE_USAGE) ? usage_of(a, &a->jobs[i]) : NULL;
     const gdn_compile_row row = { .struct_size = (uint32_t)sizeof row,
@@ -203,7 +221,8 @@ static gdn_status write_and_tell(ahead *a, const char *id, uint32_t i) {
                                   .usage = usage,
                                   .bytes = a->cubins[i].size,
                                   .kept = was_there,
-                                  .ms = a->cubins[i].ms };
+                                  .ms = a->cubins[i].ms,
+                                  .defines = gdn__job_defines(&a->jobs[i], defines) };
     if (a->each) a->each(a->user, &row);
     free(usage);
     free(file);
@@ -218,15 +237,21 @@ static gdn_status run(ahead *a, gdn_text *err) {
     if (st != GDN_OK) return st;
     st = gdn__folder_make(a->folder, 0755, err);
     if (st == GDN_OK) st = gdn__folder_check(a->folder, geteuid(), err);
+    a->id = n->id;
     if (st == GDN_OK) st = compile_missing(a, n->id);
     if (st == GDN_E_NOMEM) gdn__text_set(err, "%s", gdn_status_text(st));
     if (st != GDN_OK) return st;
     for (uint32_t i = 0; i < a->n; i++) {
-        st = write_and_tell(a, n->id, i);
+        if (a->status[i] == GDN_ABSENT) continue;
+        st = tell(a, i);
         if (first == GDN_OK && st != GDN_OK) {
             first = st;
             gdn__text_set(err, "%s for %s: %s", a->jobs[i].name, a->arch, gdn_status_text(st));
         }
+    }
+    if (first == GDN_OK && a->left) {
+        gdn__text_set(err, "stopped: %u of %u modules for %s are not compiled yet", (unsigned)a->left, (unsigned)a->n, a->arch);
+        first = GDN_ABSENT;
     }
     return first;
 }

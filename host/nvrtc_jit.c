@@ -103,6 +103,14 @@ void gdn__jit_remember(gdn__jit *j, const gdn_compile_job *job, gdn_status statu
     if (gdn__cubin_key(job, "", &content) == GDN_OK) gdn__jit_note_add(j, &content, status, why, NULL, 0);
 }
 
+const char *gdn__job_defines(const gdn_compile_job *job, char out[GDN__DEFINES_BYTES]) {
+    gdn_text t = { out, GDN__DEFINES_BYTES, 0 };
+    gdn__text_set(&t, "%s", "");
+    for (uint32_t i = 0; i < job->n_options; i++)
+        if (!strncmp(job->options[i], "-D", 2)) gdn__text_add(&t, " %s", job->options[i]);
+    return out;
+}
+
 /* The caller's text gets what fits, and the whole length. */
 void gdn__hand_over(gdn_text *err, const gdn_text *why) {
     gdn__text_set(err, "%s", why->buf ? why->buf : gdn_status_text(GDN_E_NOMEM));
@@ -126,8 +134,11 @@ gdn_status gdn__jit_renew(gdn__jit *j, const gdn_compile_job *job, gdn__cubin *c
     if (st == GDN_OK) st = gdn__jit_build(j, job, &content, shipped, c, &hit, &ms, &why);
     if (st != GDN_OK)
         gdn__hand_over(err, &why);
-    else if (!hit)
-        gdn__log_line(&j->log, GDN_LOG_INFO, "nvrtc", "compile 1/1 %s %s %.0f ms (cached: 0)", job->name, job->arch, ms);
+    else if (!hit) {
+        char defines[GDN__DEFINES_BYTES];
+        gdn__log_line(&j->log, GDN_LOG_INFO, "nvrtc", "compile 1/1 %s%s %s %.0f ms (cached: 0)", job->name, gdn__job_defines(job, defines),
+                      job->arch, ms);
+    }
     free(buf);
     return st;
 }

@@ -31,7 +31,11 @@ typedef struct gdn__jit {
     const char *dump;       /* GDN_JIT_DUMP or NULL */
     const char *kernels;    /* GDN_KERNEL_DIR or NULL */
     bool print, nocache;    /* GDN_JIT_PRINT, GDN_JIT_NOCACHE */
-    pthread_mutex_t mutex;  /* of all that follows  */
+    /* Told of each compiled module of a batch at once, its place in it; one call at a time, from any thread. NULL: nobody is. */
+    void (*made)(void *user, uint32_t index, const gdn__cubin *c);
+    void *made_user;
+    const _Atomic int *stop; /* not 0: what has not been begun is not begun, and answers GDN_ABSENT. NULL: never */
+    pthread_mutex_t mutex;   /* of all that follows  */
     bool cache_open, nvrtc_tried;
     gdn__cache cache;
     gdn_status nvrtc_status;
@@ -63,6 +67,9 @@ gdn_status gdn__job_read(const gdn_compile_job *jobs, uint32_t i, gdn_compile_jo
 enum { GDN__WHY_BYTES = 1 << 18 }; /* a compiler log; only what is written takes memory */
 /* The caller's text gets what fits, and the whole length. */
 void gdn__hand_over(gdn_text *err, const gdn_text *why);
+enum { GDN__DEFINES_BYTES = 128 };
+/* " -DX -DY": the defines of a build, which tell it from others of the same source; "" when it has none. */
+const char *gdn__job_defines(const gdn_compile_job *job, char out[GDN__DEFINES_BYTES]);
 /* Each line of a text as a log line. */
 void gdn__log_text(const gdn__log *log, uint32_t severity, const char *area, const char *text);
 

@@ -5,6 +5,7 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,7 @@ static void finish(task *t, gdn_status st) {
 static void build_one(batch *b, task *t) {
     bool hit = false;
     double ms = 0;
-    char *buf = gdn__alloc(GDN__WHY_BYTES);
+    char defines[GDN__DEFINES_BYTES], *buf = gdn__alloc(GDN__WHY_BYTES);
     gdn_text why = { buf, buf ? GDN__WHY_BYTES : 0, 0 };
     const gdn_status st = gdn__jit_build(b->jit, &t->job, &t->content, true, t->out, &hit, &ms, &why);
     if (st != GDN_OK) {
@@ -49,18 +50,33 @@ static void build_one(batch *b, task *t) {
     b->finished++;
     b->cached += hit;
     b->built += st == GDN_OK && !hit;
+    if (st == GDN_OK && !hit && b->jit->made) b->jit->made(b->jit->made_user, (uint32_t)(t - b->tasks), t->out);
     if (!hit)
-        gdn__log_line(&b->jit->log, GDN_LOG_INFO, "nvrtc", "compile %u/%u %s %s %.0f ms%s (cached: %u)", (unsigned)b->finished,
-                      (unsigned)b->n, t->job.name, t->job.arch, ms, st == GDN_OK ? "" : " failed", (unsigned)b->cached);
+        gdn__log_line(&b->jit->log, GDN_LOG_INFO, "nvrtc", "compile %u/%u %s%s %s %.0f ms%s (cached: %u)", (unsigned)b->finished,
+                      (unsigned)b->n, t->job.name, gdn__job_defines(&t->job, defines), t->job.arch, ms, st == GDN_OK ? "" : " failed",
+                      (unsigned)b->cached);
     (void)pthread_mutex_unlock(&b->mutex);
     finish(t, st);
     free(buf);
 }
 
+static bool stopped(const batch *b) {
+    return b->jit->stop && atomic_load(b->jit->stop) != 0;
+}
+static void give_up(task *t) {
+    gdn__text_set(t->err, "%s: not begun: stopped before", t->job.name);
+    finish(t, GDN_ABSENT);
+}
+
 static void *worker(void *arg) {
     batch *b = arg;
     for (uint32_t i; (i = atomic_fetch_add(&b->next, 1)) < b->n;)
-        if (!b->tasks[i].done) build_one(b, &b->tasks[i]);
+        if (!b->tasks[i].done) {
+            if (stopped(b))
+                give_up(&b->tasks[i]);
+            else
+                build_one(b, &b->tasks[i]);
+        }
     return NULL;
 }
 
@@ -70,13 +86,18 @@ static uint32_t cores(void) {
     return n < 1 ? 1 : n > MAX_THREADS ? (uint32_t)MAX_THREADS : (uint32_t)n;
 }
 
-/* This thread works too, so that a machine that gives no thread still compiles. */
+/* This thread works too, so that a machine that gives no thread still compiles. A line says what is ahead, one each is done, one the end.
+ */
 static void build_all(batch *b, uint32_t missing) {
+    const double begin = gdn__now_ms();
     pthread_t threads[MAX_THREADS];
     pthread_attr_t attr;
     sigset_t all, before;
     uint32_t n = 0;
     const uint32_t want = missing < cores() ? missing : cores();
+    if (missing > 1)
+        gdn__log_line(&b->jit->log, GDN_LOG_INFO, "nvrtc", "to compile: %u of %u modules, %u at a time", (unsigned)missing, (unsigned)b->n,
+                      (unsigned)want);
     if (want > 1 && pthread_attr_init(&attr) == 0) {
         (void)pthread_attr_setstacksize(&attr, STACK_BYTES);
         /* The program's signal handlers run in its own threads. */
@@ -88,6 +109,9 @@ static void build_all(batch *b, uint32_t missing) {
     }
     (void)worker(b);
     while (n) (void)pthread_join(threads[--n], NULL);
+    if (missing > 1)
+        gdn__log_line(&b->jit->log, GDN_LOG_INFO, "nvrtc", "compiled: %u of %u modules in %.1f s", (unsigned)b->built, (unsigned)missing,
+                      (gdn__now_ms() - begin) * 1e-3);
 }
 
 /* ---- before compiling ---- */

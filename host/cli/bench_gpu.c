@@ -33,6 +33,7 @@ json_t *gpu_bench_run(const cli_common *cli, const char *ops, uint32_t nk, uint3
     if (!b) return cli_error(cli, "out of memory"), NULL;
     *b = (gpu_bench) { .cli = cli, .nk = nk, .nv = nv, .replays = replays };
     b->err = (gdn_text) { b->text, sizeof b->text, 0 };
+    const gdn_options base = cli_open_options(cli);
     gdn *g = cli_open(cli);
     if (!g || gdn_describe(g, &info)) goto out;
     if (!gpu_clock_open(&b->clock, info.device.ordinal)) {
@@ -44,10 +45,10 @@ json_t *gpu_bench_run(const cli_common *cli, const char *ops, uint32_t nk, uint3
     b->left_out = json_array();
     doc = json_pack("{s:i, s:s, s:s, s:s, s:O, s:O}", "schema", 1, "command", "bench", "target", info.target, "device", info.device.name,
                     "bench", b->rows, "left_out", b->left_out);
-    ok = doc && gpu_bench_ceilings(b, doc) && (!in_list(ops, "prefill") || gpu_bench_prefill(b, &cli->open)) &&
+    ok = doc && gpu_bench_ceilings(b, doc) && (!in_list(ops, "prefill") || gpu_bench_prefill(b, &base)) &&
          (!in_list(ops, "decode") || gpu_bench_decode(b)) && (!in_list(ops, "verify") || gpu_bench_verify(b)) &&
-         (!in_list(ops, "fold") || gpu_bench_fold(b, &cli->open)) && (!in_list(ops, "decode_step") || gpu_bench_step(b)) &&
-         (!in_list(ops, "ba_gates") || gpu_bench_ba(b, &cli->open)) && (!in_list(ops, "conv") || gpu_bench_conv(b)) &&
+         (!in_list(ops, "fold") || gpu_bench_fold(b, &base)) && (!in_list(ops, "decode_step") || gpu_bench_step(b)) &&
+         (!in_list(ops, "ba_gates") || gpu_bench_ba(b, &base)) && (!in_list(ops, "conv") || gpu_bench_conv(b)) &&
          (!in_list(ops, "norm") || gpu_bench_norm(b)) && (!in_list(ops, "gates") || gpu_bench_gates(b)) &&
          (!in_list(ops, "w4a4") || gpu_bench_w4a4(b));
     gpu_bench_release(b);

@@ -34,6 +34,7 @@ typedef struct cli_common {
     gdn_options open;
     gdn_setting settings[32];
     bool json, help;
+    bool level_chosen;   /* by --log or GDN_LOG: what is logged is that and nothing more */
     const char *command; /* for messages */
 } cli_common;
 
@@ -49,7 +50,8 @@ enum { CLI_TEXT = 8192 };
     "  --target NAME|PATH  cpu, gb10, hopper, auto, or a plugin file (default: auto)\n"                   \
     "  --set KEY=VALUE     set a lever (see gdn levers); may be repeated\n"                               \
     "  --conf FILE         one more settings file, stronger than the installed ones\n"                    \
-    "  --log LEVEL         error, warn (default), info, debug; lines go to stderr\n"                      \
+    "  --log LEVEL         error, warn, info, debug; lines go to stderr. Default: warn, and\n"            \
+    "                      how far compiling is\n"                                                        \
     "  --json              one JSON document on stdout; {\"schema\":1,\"error\":\"...\"} when it fails\n" \
     "  --help              this text\n"
 
@@ -62,6 +64,9 @@ bool cli_common_option(cli_common *c, int val, const char *arg);
  * no choice: where the command line was at fault (see cli_fault) CLI_NO becomes CLI_USAGE in main. */
 gdn_status cli_open_status(const cli_common *c, gdn **out);
 gdn *cli_open(const cli_common *c); /* NULL: it failed */
+/* What it opens with: where no level was chosen the compiler's progress is shown as well. */
+gdn_options cli_open_options(const cli_common *c);
+void cli_compile_progress(void *user, uint32_t severity, const char *area, const char *msg);
 /* What libgdn said, in the words of the command line ("api: " is --set, "conf=" is --conf), into buf; true when the command line is
  * at fault, and then the exit code of the process is CLI_USAGE instead of CLI_NO. */
 bool cli_fault(const cli_common *c, const char *why, char *buf, size_t size);

@@ -16,6 +16,27 @@ static void to_stderr(void *user, uint32_t severity, const char *area, const cha
     (void)fprintf(stderr, "gdn [%s] %s: %s\n", name, area, msg);
 }
 
+/* What is shown where nobody has chosen a level: besides warnings how far compiling is, which takes seconds and is silent else. On a
+ * terminal a bar that stays in its line. */
+void cli_compile_progress(void *user, uint32_t severity, const char *area, const char *msg) {
+    unsigned done, total;
+    if (severity <= GDN_LOG_WARN || severity == GDN_LOG_HOST_BUG)
+        to_stderr(user, severity, area, msg);
+    else if (severity != GDN_LOG_INFO || strcmp(area, "nvrtc") != 0)
+        return;
+    else if (sscanf(msg, "compile %u/%u ", &done, &total) == 2 && isatty(STDERR_FILENO) && !strstr(msg, " failed "))
+        cli_progress("compile", done, total);
+    else if (!strncmp(msg, "compile", 7) || !strncmp(msg, "to compile:", 11))
+        to_stderr(user, severity, area, msg);
+}
+gdn_options cli_open_options(const cli_common *c) {
+    gdn_options o = c->open;
+    if (c->level_chosen || o.log != to_stderr || o.log_level >= GDN_LOG_INFO) return o;
+    o.log = cli_compile_progress;
+    o.log_level = GDN_LOG_INFO;
+    return o;
+}
+
 static uint32_t level_of(const char *name) {
     for (uint32_t i = 0; name && i < sizeof level_names / sizeof *level_names; i++)
         if (!strcmp(name, level_names[i])) return i + GDN_LOG_ERROR;
@@ -33,6 +54,7 @@ void cli_common_init(cli_common *c, const char *command) {
     c->open = defaults;
     c->open.log = to_stderr;
     c->open.log_level = cli_default_level(GDN_LOG_WARN);
+    c->level_chosen = level_of(getenv("GDN_LOG")) != 0;
     c->command = command;
 }
 
@@ -113,7 +135,7 @@ bool cli_common_option(cli_common *c, int val, const char *arg) {
     case 1000: c->open.target = some(c, "--target", arg); return true;
     case 1001: add_setting(c, arg); return true;
     case 1002: c->open.conf = some(c, "--conf", arg); return true;
-    case 1003: c->open.log_level = log_level(c, arg); return true;
+    case 1003: c->open.log_level = log_level(c, arg); return c->level_chosen = true;
     case 1004: cli_run.json = c->json = true; return true;
     case 1005: c->help = true; return true;
     default: return false;
@@ -147,7 +169,7 @@ void cli_failed(const cli_common *c, gdn_status st, const char *why) {
 gdn_status cli_open_status(const cli_common *c, gdn **out) {
     char why[CLI_TEXT] = "";
     gdn_text err = { why, sizeof why, 0 };
-    gdn_options options = c->open;
+    gdn_options options = cli_open_options(c);
     if (options.n_settings) options.settings = c->settings; /* the struct may have been copied */
     const gdn_status st = gdn_open(&options, out, &err);
     if (st != GDN_OK) cli_failed(c, st, why);

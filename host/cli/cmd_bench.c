@@ -126,14 +126,18 @@ static int report(bench *b, const char *ops) {
     return CLI_OK;
 }
 
+static void only_progress(void *user, uint32_t severity, const char *area, const char *msg) {
+    if (severity == GDN_LOG_INFO) cli_compile_progress(user, severity, area, msg);
+}
+
 /* hopper, gb10, or auto where it picks one of them. A path is a target of its own and is asked. */
 static bool is_gpu(const cli_common *c) {
-    gdn_options dry = c->open;
+    gdn_options dry = cli_open_options(c);
     gdn_info info = { .struct_size = (uint32_t)sizeof info };
     gdn *g = NULL;
     bool gpu = false;
     dry.flags |= GDN_OPEN_DRY;
-    dry.log = NULL;
+    dry.log = dry.log == cli_compile_progress ? only_progress : NULL; /* the open that follows says the rest */
     if (c->open.target && !strcmp(c->open.target, "auto")) dry.flags &= ~(uint32_t)GDN_OPEN_DRY;
     if (gdn_open(&dry, &g, NULL) == GDN_OK && gdn_describe(g, &info) == GDN_OK) gpu = info.archs && *info.archs;
     gdn_close(g);

@@ -3,9 +3,12 @@
 #include "engine.h"
 #include "gdn_cubins.h"
 
+#include <errno.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char help[] =
@@ -32,10 +35,11 @@ static void collect(void *user, const gdn_compile_row *r) {
     table *t = user;
     t->n++;
     t->failed |= r->status != GDN_OK;
-    json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:b, s:I, s:f, s:o, s:o, s:o}", "target", cli_text(r->target), "module",
-                            cli_text(r->module), "arch", cli_text(r->arch), "status", gdn_status_name(r->status), "kept",
-                            (int)(r->kept != 0), "bytes", (json_int_t)r->bytes, "compile_ms", r->ms, "file", text_or_null(r->file),
-                            "reason", text_or_null(r->reason), "usage", text_or_null(r->usage));
+    const char *defines = GDN_HAS(r, gdn_compile_row, defines) && r->defines ? r->defines : "";
+    json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:I, s:f, s:o, s:o, s:o}", "target", cli_text(r->target), "module",
+                            cli_text(r->module), "defines", cli_text(*defines ? defines + 1 : ""), "arch", cli_text(r->arch), "status",
+                            gdn_status_name(r->status), "kept", (int)(r->kept != 0), "bytes", (json_int_t)r->bytes, "compile_ms", r->ms,
+                            "file", text_or_null(r->file), "reason", text_or_null(r->reason), "usage", text_or_null(r->usage));
     if (row) (void)json_array_append_new(t->list, row);
 }
 
@@ -56,16 +60,18 @@ static void print_lines(FILE *f, const char *text) {
 static void print_table(const json_t *list) {
     size_t i;
     json_t *row;
-    (void)printf("%-8s %-32s %-8s %9s %8s  %s\n", "target", "module", "arch", "bytes", "ms", "state");
+    (void)printf("%-8s %-36s %-8s %9s %8s  %-8s  %s\n", "target", "module", "arch", "bytes", "ms", "state", "build");
     json_array_foreach(list, i, row) {
         char ms[32] = "-";
         const bool done = !strcmp(cell(row, "status"), "GDN_OK"), kept = json_is_true(json_object_get(row, "kept"));
         if (!kept) (void)snprintf(ms, sizeof ms, "%.0f", json_real_value(json_object_get(row, "compile_ms")));
-        (void)printf("%-8s %-32s %-8s %9lld %8s  %s\n", cell(row, "target"), cell(row, "module"), cell(row, "arch"),
+        const char *defines = json_string_value(json_object_get(row, "defines"));
+        (void)printf("%-8s %-36s %-8s %9lld %8s  %-8s%s%s\n", cell(row, "target"), cell(row, "module"), cell(row, "arch"),
                      (long long)json_integer_value(json_object_get(row, "bytes")), ms,
                      !done  ? cell(row, "status")
                      : kept ? "kept"
-                            : "compiled");
+                            : "compiled",
+                     defines && *defines ? "  " : "", defines ? defines : "");
         print_lines(stdout, json_string_value(json_object_get(row, "usage")));
         print_lines(stdout, json_string_value(json_object_get(row, "reason")));
     }
@@ -114,6 +120,31 @@ static bool compile_engine(const cli_common *c, const order *o, const char *arch
     return st == GDN_OK;
 }
 
+/* The builds that run are finished and written; a second signal ends the program at once. */
+static volatile sig_atomic_t interrupted;
+static void on_signal(int number) {
+    interrupted = number;
+    gdn_compile_stop();
+}
+static void stop_on_signals(void) {
+    static const int numbers[] = { SIGINT, SIGTERM, SIGHUP };
+    struct sigaction a = { .sa_flags = (int)SA_RESETHAND, .sa_handler = on_signal };
+    (void)sigemptyset(&a.sa_mask);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction before;
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) (void)sigaction(numbers[i], &a, NULL);
+    }
+}
+
+/* What no target changes: the folder, made here if its parent is there. */
+static bool folder_there(const cli_common *c, const char *out) {
+    struct stat s;
+    if (mkdir(out, 0755) != 0 && errno != EEXIST) return cli_error(c, "--out %s: cannot be made: %s", out, strerror(errno)), false;
+    if (stat(out, &s) != 0) return cli_error(c, "--out %s: %s", out, strerror(errno)), false;
+    if (!S_ISDIR(s.st_mode)) return cli_error(c, "--out %s: not a folder", out), false;
+    return true;
+}
+
 /* One architecture through all targets, and the engine. A target that was not named may be absent; an architecture must be served by one.
  */
 static bool compile_arch(const cli_common *c, const order *o, const char *arch, table *t) {
@@ -126,6 +157,8 @@ static bool compile_arch(const cli_common *c, const order *o, const char *arch, 
         cli_common one = *c; /* its settings stay those of c */
         one.open.target = o->target[i];
         const gdn_status st = gdn_compile_ahead(&one.open, arch, o->out, o->flags, collect, t, &err);
+        if (interrupted)
+            return cli_error(c, "interrupted: %s; what is done is kept, the same command goes on", *why ? why : "between targets"), false;
         if (st == GDN_OK) continue;
         (void)snprintf(last, sizeof last, "%s", why);
         if (st == GDN_ABSENT || (st == GDN_E_NOTARGET && !o->named)) continue;
@@ -148,8 +181,13 @@ static bool compile_arch(const cli_common *c, const order *o, const char *arch, 
 static int run(const cli_common *c, const order *o) {
     table t = { .list = json_array() };
     bool ok = t.list != NULL;
-    for (size_t i = 0; i < o->n_arch && t.list; i++) ok &= compile_arch(c, o, o->arch[i], &t);
-    ok &= !t.failed;
+    if (!folder_there(c, o->out)) {
+        json_decref(t.list);
+        return CLI_NO;
+    }
+    stop_on_signals();
+    for (size_t i = 0; i < o->n_arch && t.list && !interrupted; i++) ok &= compile_arch(c, o, o->arch[i], &t);
+    ok = ok && !t.failed && !interrupted;
     if (c->json && cli_run.fault && !json_array_size(t.list)) {
         json_decref(t.list); /* nothing was begun: the document is the failure's */
     } else if (c->json) {
