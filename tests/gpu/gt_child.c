@@ -40,14 +40,19 @@ static gdn *open_all(const char *target) {
 }
 
 /* Every operation: those of a layer, the model's b/a projection among them, and the rule of a model of 16 and 48 heads on a pool of
- * states, as an engine has it. */
-static const uint32_t rules[] = { GDN_OP_PREFILL, GDN_OP_DECODE, GDN_OP_VERIFY, GDN_OP_VERIFY_WOA, GDN_OP_FOLD };
-enum { LAYER = GT_ANY + 1, PLANS = LAYER + GT_N(rules) };
+ * states, as an engine has it: a long prompt alone, which passes in segments, and eight sequences. GPU_TEST_LOG_FORM: with the logarithms
+ * of the gates, and q and k normalised in the kernels. */
+static const uint32_t rules[] = {
+    GDN_OP_PREFILL, GDN_OP_PREFILL, GDN_OP_DECODE, GDN_OP_VERIFY, GDN_OP_VERIFY_WOA, GDN_OP_FOLD, GDN_OP_ROUND
+};
+enum { LAYER = GT_ANY + 1, CLEAR = LAYER + GT_N(rules), PLANS };
+static const gdn_flag_shape clear_shape = { .base = GT_BASE(gdn_flag_shape, GDN_OP_FLAG_CLEAR) };
 static gt_shapes shapes[LAYER];
 static gdn_rule_shape rule_shapes[GT_N(rules)];
 static const gdn_shape *all_shapes[PLANS];
 static void make_shapes(gt *t) {
     gt_job job;
+    const bool log = getenv("GPU_TEST_LOG_FORM") != NULL;
     for (uint32_t i = 0; i < LAYER; i++) {
         if (i < GT_ANY)
             gt_any_job(t, i, &shapes[i], &job);
@@ -61,17 +66,19 @@ static void make_shapes(gt *t) {
                                             .nv = 48,
                                             .k_dim = 128,
                                             .v_dim = 128,
-                                            .gate_form = GDN_GATE_LINEAR,
+                                            .gate_form = log ? GDN_GATE_LOG : GDN_GATE_LINEAR,
                                             .state_addr = GDN_STATE_POOL,
                                             .state_type = GDN_F32,
-                                            .max_batch = 8,
+                                            .max_batch = i ? 8 : 1,
                                             .max_rows = rules[i] == GDN_OP_VERIFY ? 16 : 4,
                                             .max_tokens = rules[i] == GDN_OP_PREFILL ? 8192 : 0,
                                             .hi_capacity = 15,
                                             .stash_seqs = 8,
                                             .num_slots = 9 };
+        if (log && rules[i] != GDN_OP_FOLD) rule_shapes[i].base.flags |= GDN_QK_L2NORM;
         all_shapes[LAYER + i] = &rule_shapes[i].base;
     }
+    all_shapes[CLEAR] = &clear_shape.base;
 }
 
 static bool plan_all(gdn *g, gdn_hplan *plan[PLANS]) {

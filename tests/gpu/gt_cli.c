@@ -12,6 +12,9 @@ void cli_error(const cli_common *c, const char *fmt, ...) {
     (void)fputc('\n', stderr);
 }
 
+gdn_options cli_open_options(const cli_common *c) {
+    return c->open;
+}
 gdn *cli_open(const cli_common *c) {
     char why[1024] = "";
     gdn_text err = { why, sizeof why, 0 };

@@ -9,44 +9,56 @@
 
 enum { COLD_MS = 15000, WARM_MS = 100 };
 
+/* Cold: NVRTC's own cache off too. The machine's toolkit variables point to nowhere: B154 and B155, nothing of a toolkit is looked for. */
+static void start_cold(gt *t, const char *name, const char *form, char cache[64]) {
+    char vars[512], out[GT_OUT_BYTES];
+    if (!gt_begin(t, "%s", name)) return;
+    if (gt_needs_device(t) && gt_folder(t, cache)) {
+        (void)snprintf(
+            vars, sizeof vars,
+            "-u GDN_CUBIN_DIR CUDA_HOME=/nonexistent/cuda-99 CUDA_PATH=/nonexistent CUDA_CACHE_DISABLE=1 GPU_TEST_CORES=2 GDN_CACHE_DIR=%s %s",
+            cache, form);
+        if (gt_start(t, vars, out)) {
+            gt_figure(t, "ms", gt_value_of(out, "ms"));
+            gt_figure(t, "open_ms", gt_value_of(out, "open_ms"));
+            gt_figure(t, "progress_lines", gt_value_of(out, "progress"));
+            (void)gt_check(t, gt_value_of(out, "cores") >= 1 && gt_value_of(out, "cores") <= 2, "it had %.0f cores",
+                           gt_value_of(out, "cores"));
+            (void)gt_check(t, gt_value_of(out, "ms") <= COLD_MS, "it took %.0f ms", gt_value_of(out, "ms"));
+            (void)gt_check(t, gt_value_of(out, "progress") > 0, "no progress was reported");
+            gt_figure(t, "cached", gt_count_files(cache, "*.cubin"));
+            (void)gt_check(t, gt_count_files(cache, "*.cubin") > 0, "nothing was kept in the cache");
+        }
+    }
+    gt_end(t);
+}
+
+static void start_warm(gt *t, const char *name, const char *form, const char *cache) {
+    char vars[512], out[GT_OUT_BYTES];
+    double best = 1e9;
+    if (!gt_begin(t, "%s", name)) return;
+    if (gt_needs_device(t) && gt_check(t, cache[0], "there is no cache from a cold start")) {
+        (void)snprintf(vars, sizeof vars, "-u GDN_CUBIN_DIR GDN_NVRTC=/nonexistent GDN_CACHE_DIR=%s %s", cache, form);
+        for (int i = 0; i < 5; i++) {
+            if (!gt_start(t, vars, out)) break;
+            gt_check(t, gt_value_of(out, "progress") == 0, "something was compiled");
+            if (gt_value_of(out, "ms") < best) best = gt_value_of(out, "ms");
+        }
+        gt_figure(t, "best_ms", best);
+        gt_figure(t, "last_ms", gt_value_of(out, "ms"));
+        (void)gt_check(t, best <= WARM_MS, "the best of 5 took %.1f ms", best);
+    }
+    gt_end(t);
+}
+
 void gt_test_starts(gt *t) {
-    char vars[512], out[GT_OUT_BYTES], *const cache = t->cache;
-    /* Cold: NVRTC's own cache off too. The machine's toolkit variables point to nowhere: B154 and B155, nothing of a toolkit is looked for.
-     */
-    if (gt_begin(t, "start_cold_B154_B155")) {
-        if (gt_needs_device(t) && gt_folder(t, cache)) {
-            (void)snprintf(
-                vars, sizeof vars,
-                "-u GDN_CUBIN_DIR CUDA_HOME=/nonexistent/cuda-99 CUDA_PATH=/nonexistent CUDA_CACHE_DISABLE=1 GPU_TEST_CORES=2 GDN_CACHE_DIR=%s",
-                cache);
-            if (gt_start(t, vars, out)) {
-                gt_figure(t, "ms", gt_value_of(out, "ms"));
-                gt_figure(t, "progress_lines", gt_value_of(out, "progress"));
-                (void)gt_check(t, gt_value_of(out, "cores") >= 1 && gt_value_of(out, "cores") <= 2, "it had %.0f cores",
-                               gt_value_of(out, "cores"));
-                (void)gt_check(t, gt_value_of(out, "ms") <= COLD_MS, "it took %.0f ms", gt_value_of(out, "ms"));
-                (void)gt_check(t, gt_value_of(out, "progress") > 0, "no progress was reported");
-                gt_figure(t, "cached", gt_count_files(cache, "*.cubin"));
-                (void)gt_check(t, gt_count_files(cache, "*.cubin") > 0, "nothing was kept in the cache");
-            }
-        }
-        gt_end(t);
-    }
-    if (gt_begin(t, "start_from_cache")) {
-        double best = 1e9;
-        if (gt_needs_device(t) && gt_check(t, cache[0], "there is no cache from a cold start")) {
-            (void)snprintf(vars, sizeof vars, "-u GDN_CUBIN_DIR GDN_NVRTC=/nonexistent GDN_CACHE_DIR=%s", cache);
-            for (int i = 0; i < 5; i++) {
-                if (!gt_start(t, vars, out)) break;
-                gt_check(t, gt_value_of(out, "progress") == 0, "something was compiled");
-                if (gt_value_of(out, "ms") < best) best = gt_value_of(out, "ms");
-            }
-            gt_figure(t, "best_ms", best);
-            gt_figure(t, "last_ms", gt_value_of(out, "ms"));
-            (void)gt_check(t, best <= WARM_MS, "the best of 5 took %.1f ms", best);
-        }
-        gt_end(t);
-    }
+    static const char log_form[] = "GPU_TEST_LOG_FORM=1";
+    char vars[512], out[GT_OUT_BYTES], logs[64] = "";
+    start_cold(t, "start_cold_B154_B155", "", t->cache);
+    start_warm(t, "start_from_cache", "", t->cache);
+    start_cold(t, "start_cold_log_gates_l2norm", log_form, logs);
+    start_warm(t, "start_from_cache_log_gates_l2norm", log_form, logs);
+    gt_remove_folder(logs);
     if (gt_begin(t, "start_from_compiled_modules_nvrtc_hidden")) {
         char empty[64] = "";
         if (gt_needs_device(t) && gt_check(t, t->cubins != NULL, "%s", t->cubin_reason) && gt_folder(t, empty)) {
