@@ -20,13 +20,12 @@ static void to_stderr(void *user, uint32_t severity, const char *area, const cha
  * terminal a bar that stays in its line. */
 void cli_compile_progress(void *user, uint32_t severity, const char *area, const char *msg) {
     unsigned done, total;
-    if (severity <= GDN_LOG_WARN || severity == GDN_LOG_HOST_BUG)
-        to_stderr(user, severity, area, msg);
-    else if (severity != GDN_LOG_INFO || strcmp(area, "nvrtc") != 0)
-        return;
-    else if (sscanf(msg, "compile %u/%u ", &done, &total) == 2 && isatty(STDERR_FILENO) && !strstr(msg, " failed "))
+    const bool loud = severity <= GDN_LOG_WARN || severity == GDN_LOG_HOST_BUG;
+    const bool compiler = severity == GDN_LOG_INFO && !strcmp(area, "nvrtc");
+    const bool step = compiler && sscanf(msg, "compile %u/%u ", &done, &total) == 2;
+    if (step && isatty(STDERR_FILENO) && !strstr(msg, " failed "))
         cli_progress("compile", done, total);
-    else if (!strncmp(msg, "compile", 7) || !strncmp(msg, "to compile:", 11))
+    else if (loud || step || (compiler && (!strncmp(msg, "compiled:", 9) || !strncmp(msg, "to compile:", 11))))
         to_stderr(user, severity, area, msg);
 }
 gdn_options cli_open_options(const cli_common *c) {

@@ -35,7 +35,7 @@ static void collect(void *user, const gdn_compile_row *r) {
     table *t = user;
     t->n++;
     t->failed |= r->status != GDN_OK;
-    const char *defines = GDN_HAS(r, gdn_compile_row, defines) && r->defines ? r->defines : "";
+    const char *defines = GDN_HAS(r, gdn_compile_row, defines) ? r->defines : "";
     json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:I, s:f, s:o, s:o, s:o}", "target", cli_text(r->target), "module",
                             cli_text(r->module), "defines", cli_text(*defines ? defines + 1 : ""), "arch", cli_text(r->arch), "status",
                             gdn_status_name(r->status), "kept", (int)(r->kept != 0), "bytes", (json_int_t)r->bytes, "compile_ms", r->ms,

@@ -40,7 +40,7 @@ static void settle(gdn_ctx *ctx, const gpu_build *b, void *handle, gdn_status st
     snprintf(why, sizeof why, "%s: %.500s", gpu_module_file(b->module), text && *text ? text : did_not_load);
     f->status = status ? status : GDN_E_LOAD;
     f->why = malloc(strlen(why) + 1);
-    if (f->why) strcpy(f->why, why);
+    if (f->why) memcpy(f->why, why, strlen(why) + 1);
     atomic_store(&f->state, GPU_FAILED);
     ctx->host.log(ctx->host.user, GDN_LOG_WARN, "modules", why);
 }
