@@ -150,15 +150,15 @@ static bool set_pair(const cli_common *c, request *r, const char *pair) {
     return false;
 }
 
-/* All counts or none: half of them would be answered as zeros. scale2 decides nothing and may be left out. */
+/* All counts that a launch must have, or none: half of them would be answered as zeros. scale2 decides nothing and may be left out. */
 static bool counts_complete(const cli_common *c, const request *r, uint32_t *n) {
     const char *missing = NULL;
     *n = 0;
     for (uint32_t i = 0; i < r->shape->n_u32; i++) {
         if (r->given[i]) *n = r->shape->n_u32;
-        if (!r->given[i] && strcmp(r->shape->u32[i], "scale2") != 0) missing = r->shape->u32[i];
+        if (!r->given[i] && r->shape->required >> i & 1 && strcmp(r->shape->u32[i], "scale2") != 0) missing = r->shape->u32[i];
     }
-    if (*n && missing) cli_error(c, "%s is missing: give all counts, or none for the maxima", missing);
+    if (*n && missing) cli_error(c, "%s is missing: give all counts but optional ones, or none for the maxima", missing);
     return !*n || !missing;
 }
 
@@ -190,7 +190,7 @@ static void list_fields(const cli_shape *s) {
         (void)putchar('\n');
     }
     (void)printf("counts:%s\n", s->n_u32 ? "" : " none");
-    for (uint32_t i = 0; i < s->n_u32; i++) (void)printf("  %s\n", s->u32[i]);
+    for (uint32_t i = 0; i < s->n_u32; i++) (void)printf("  %s%s\n", s->u32[i], s->required >> i & 1 ? "" : " (optional)");
 }
 
 static void print_route(const cli_common *c, uint32_t op, const char *target, gdn_status st, const gdn_route *r, const char *why) {

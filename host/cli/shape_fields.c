@@ -158,7 +158,8 @@ static const cli_field w4a4_fields[] = { BASE_FIELDS(BASE_ROW, gdn_w4a4_shape) W
 static const cli_field step_fields[] = { BASE_FIELDS(BASE_ROW, gdn_step_shape) STEP_FIELDS(ROW, gdn_step_shape) };
 
 /* The counts of each operation, by the names in abi/; the NULL is for operations without any. */
-#define NAME(ID, name, need) name,
+#define NAME(ID, name, need)     name,
+#define REQUIRED(ID, name, need) | ((need) == GDN_REQ ? 1u << (ID) : 0u)
 #define NO_COUNTS(X)
 #define COUNTED(X)                            \
     X(CONV1D, conv, GDN_CONV1D_U32S)          \
@@ -188,7 +189,8 @@ COUNTED(NAMES)
       shape##_fields,                                             \
       (uint32_t)(sizeof shape##_fields / sizeof *shape##_fields), \
       (uint32_t)(sizeof OP##_counts / sizeof *OP##_counts - 1),   \
-      OP##_counts },
+      OP##_counts,                                                \
+      0u U32S(REQUIRED) },
 static const cli_shape shapes[] = { COUNTED(OP_ROW) };
 
 const cli_shape *cli_shape_of(uint32_t op) {

@@ -26,6 +26,7 @@ typedef struct cli_shape {
     uint32_t n_fields;
     uint32_t n_u32;
     const char *const *u32; /* names of the launch's counts, in order */
+    uint32_t required;      /* bit i: count i may not be left out where others are given */
 } cli_shape;
 
 /* Room for any shape. */

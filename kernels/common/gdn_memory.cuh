@@ -164,6 +164,11 @@ GDN_DEVICE void gdn_add_release(uint32_t *p, uint32_t v) {
 GDN_DEVICE void gdn_wait_word(const uint32_t *p, uint32_t v) {
     while (gdn_ld_acquire(p) != v) __nanosleep(32);
 }
+/* For about so many cycles; no order comes of it. */
+GDN_DEVICE void gdn_pause(uint32_t cycles) {
+    const uint32_t from = (uint32_t)clock64();
+    while ((uint32_t)clock64() - from < cycles) __nanosleep(100);
+}
 /* Relaxed atomics, global or shared; each returns the value before. Float sums depend on the order: no byte contract. */
 GDN_DEVICE uint32_t gdn_atomic_add(uint32_t *p, uint32_t v) {
     return atomicAdd(p, v);

@@ -114,6 +114,16 @@ GDN_DEVICE void gdn_round_find(gdn_round_task &to, const gdn_round &o, gdn_round
     gdn_round_next(at, o);
 }
 
+/* Four floats to `to`, from anywhere. */
+GDN_DEVICE void gdn_round_send4(float *to, const float *from) {
+    if ((uint64_t)from % 16 == 0) {
+        gdn_cp_async16(to, from);
+    } else {
+        GDN_UNROLL
+        for (uint32_t j = 0; j < 4; j++) gdn_cp_async4(to + j, from + j);
+    }
+}
+
 template <uint32_t COLUMNS, uint32_t GROUPS> struct __align__(16) gdn_round_smem {
     typedef gdn_round_state<COLUMNS, GROUPS> part;
     enum : uint32_t { THREADS = part::THREADS, EACH = 256 / THREADS };
@@ -143,15 +153,6 @@ template <uint32_t COLUMNS, uint32_t GROUPS> struct gdn_round_rows {
     static GDN_METHOD uint32_t first() { return threadIdx.x / 64; }
     static GDN_METHOD bool is_key() { return threadIdx.x / 32 % 2; }
 
-    /* Four floats to `to`, from anywhere. */
-    static GDN_METHOD void send4(float *to, const float *from) {
-        if ((uint64_t)from % 16 == 0) {
-            gdn_cp_async16(to, from);
-        } else {
-            GDN_UNROLL
-            for (uint32_t j = 0; j < 4; j++) gdn_cp_async4(to + j, from + j);
-        }
-    }
     /* Four elements of a row; of one that is not there zeros. */
     static GDN_METHOD void send_row(uint2 *to, const gdn_bf16 *from, bool there) {
         if (!there)
@@ -166,10 +167,10 @@ template <uint32_t COLUMNS, uint32_t GROUPS> struct gdn_round_rows {
         const uint32_t i = threadIdx.x, nv = o.a.nv, late = THREADS - 1 - i;
         const gdn_stash s = gdn_stash_of(o.pending, t.id, o.pitch, nv);
         if (i < 128 && i / 32 < t.fold)
-            send4(m.fold_k[i / 32] + 4 * gdn_lane(), s.sk + (i / 32 * o.a.nk + t.key_head) * GDN_STASH_DIM + 4 * gdn_lane());
+            gdn_round_send4(m.fold_k[i / 32] + 4 * gdn_lane(), s.sk + (i / 32 * o.a.nk + t.key_head) * GDN_STASH_DIM + 4 * gdn_lane());
         if (late < COLUMNS) {
             const uint32_t r = late / FOURS, at = late % FOURS * 4;
-            if (r < t.fold) send4(m.fold_vn[r] + at, s.vn + (r * nv + t.head) * GDN_STASH_DIM + t.slice * COLUMNS + at);
+            if (r < t.fold) gdn_round_send4(m.fold_vn[r] + at, s.vn + (r * nv + t.head) * GDN_STASH_DIM + t.slice * COLUMNS + at);
         } else if (late - COLUMNS < t.fold) {
             gdn_cp_async4(m.fold_g + (late - COLUMNS), s.g + (late - COLUMNS) * nv + t.head);
         }

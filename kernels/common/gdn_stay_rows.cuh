@@ -109,17 +109,26 @@ GDN_DEVICE void gdn_stay_init(gdn_stay_smem &m) {
     gdn_mbar_init_fence();
 }
 /* ---- what a head needs ---- */
+/* Its place behind the one before. */
+GDN_DEVICE void gdn_stay_follow(gdn_stay_task &t, const gdn_stay_task &before) {
+    const uint32_t one = before.kind > GDN_STAY_NONE;
+    t.two = before.two ^ one;
+    t.three = before.three + one == 3 ? 0 : before.three + one;
+    t.arrived = before.arrived ^ (before.kind == GDN_STAY_BULK);
+}
+/* Where its rows are; row, head and key_head are set. */
+GDN_DEVICE void gdn_stay_rows_at(gdn_stay_task &t, const gdn_step &a) {
+    t.q = a.q + t.row * a.qk_stride + t.key_head * GDN_STEP_DIM;
+    t.k = a.k + t.row * a.qk_stride + t.key_head * GDN_STEP_DIM;
+    t.v = a.v + t.row * a.v_stride + t.head * GDN_STEP_DIM;
+    t.gate = a.gate + t.row * a.gb_stride + t.head;
+    t.beta = a.beta + t.row * a.gb_stride + t.head;
+}
 /* The block's n-th head, by one thread; m.task has the one before. */
 GDN_DEVICE void gdn_stay_find(gdn_stay_smem &m, const gdn_stay &o, uint32_t n) {
     const uint32_t nv = o.a.nv, blocks = gdn_anew(gridDim.x) * gridDim.y, task = gdn_anew(blockIdx.y) * gridDim.x + blockIdx.x + n * blocks;
-    const gdn_stay_task &before = m.task[(n + 3) % 4];
     gdn_stay_task t = {};
-    if (n > 0) {
-        const uint32_t one = before.kind > GDN_STAY_NONE;
-        t.two = before.two ^ one;
-        t.three = before.three + one == 3 ? 0 : before.three + one;
-        t.arrived = before.arrived ^ (before.kind == GDN_STAY_BULK);
-    }
+    if (n > 0) gdn_stay_follow(t, m.task[(n + 3) % 4]);
     if (task < nv * o.batch) {
         const uint32_t b = task / nv, head = task % nv;
         const gdn_step_span span = gdn_step_rows_of(o.cu_rows, b, GDN_STAY_ROWS);
@@ -131,11 +140,7 @@ GDN_DEVICE void gdn_stay_find(gdn_stay_smem &m, const gdn_stay &o, uint32_t n) {
         t.id = gdn_sequence_id(o.seq_ids, b);
         t.key_head = gdn_key_head(head, o.a.nk, nv);
         t.first_of_key_head = gdn_first_of_key_head(head, o.a.nk, nv);
-        t.q = o.a.q + span.row * o.a.qk_stride + t.key_head * GDN_STEP_DIM;
-        t.k = o.a.k + span.row * o.a.qk_stride + t.key_head * GDN_STEP_DIM;
-        t.v = o.a.v + span.row * o.a.v_stride + head * GDN_STEP_DIM;
-        t.gate = o.a.gate + span.row * o.a.gb_stride + head;
-        t.beta = o.a.beta + span.row * o.a.gb_stride + head;
+        gdn_stay_rows_at(t, o.a);
         t.kind = !p.in || span.rows == 0 ? GDN_STAY_NONE
                  : gdn_is_fresh(o.x, b)  ? GDN_STAY_ZEROS
                  : gdn_aligned16(p.in)   ? GDN_STAY_BULK

@@ -118,15 +118,34 @@ GDN_DEVICE void gdn_stay_stash(const gdn_stay_smem &m, const gdn_stay &o, const 
     GDN_UNROLL
     for (uint32_t j = 0; j < GDN_STEP_DIM; j += 32) vn[j] = m.vn[t.two][r][j + lane];
 }
-GDN_DEVICE void gdn_stay_head(gdn_stay_smem &m, float *state, const gdn_stay &o, uint32_t n, uint32_t leg) {
+/* What write-on-accept has to do beside the rows: to find the heads. gdn_round_stay.cuh has more. */
+struct gdn_stay_alone {
+    gdn_stay_smem &m;
+    const gdn_stay &o;
+    GDN_METHOD void find_first() const { gdn_stay_find(m, o, 0); }
+    GDN_METHOD void find_second() const { gdn_stay_find(m, o, 1); }
+    GDN_METHOD void find(uint32_t n) const { gdn_stay_find(m, o, n); }
+    GDN_METHOD void send(const gdn_stay_task &, uint32_t, const gdn_stay_lane &) const {}
+    GDN_METHOD void landed(uint32_t) const {}
+    GDN_METHOD void late() const {}
+    /* true: the leg's part of `state` is on its way out, until left() has been called. */
+    GDN_METHOD bool leaves(uint32_t) const { return false; }
+    GDN_METHOD void left() const {}
+    GDN_METHOD void fold(gdn_stay_four (&)[GDN_STAY_GROUPS], float *, const gdn_stay_task &, uint32_t, const gdn_stay_lane &) const {}
+};
+template <class MORE>
+GDN_DEVICE void gdn_stay_head(gdn_stay_smem &m, float *state, const gdn_stay &o, const MORE &more, uint32_t n, uint32_t leg) {
     const gdn_stay_task &t = m.task[n % 4], &next = m.task[(n + 1) % 4];
     const bool last = leg == GDN_STAY_LEGS - 1;
     gdn_stay_four s[GDN_STAY_GROUPS];
     float4 own[GDN_STAY_GROUPS];
     gdn_stay_take(s, m, state, t, gdn_stay_place(leg));
     gdn_sync_warp();
-    gdn_stay_send(m, state, next, leg);
+    const bool leaves = more.leaves(n);
+    if (!leaves) gdn_stay_send(m, state, next, leg);
     gdn_stay_send_rows(m, o, next, gdn_stay_place(leg));
+    more.send(next, n + 1, gdn_stay_place(leg));
+    more.fold(s, state, t, n, gdn_stay_place(leg));
     const gdn_stay_lane l = gdn_stay_place(leg);
     const gdn_stay_rows &x = m.rows[t.three];
     const uint32_t two = t.two;
@@ -137,12 +156,17 @@ GDN_DEVICE void gdn_stay_head(gdn_stay_smem &m, float *state, const gdn_stay &o,
         const float4 sum = gdn_stay_hand(m, l, 0, r, two, own);
         if (last) gdn_st16f(m.hk[r] + l.column, sum);
     }
+    if (leaves) {
+        more.left();
+        gdn_stay_send(m, state, next, leg);
+    }
     if (leg == 0) {
         gdn_stay_weigh(m, x);
         gdn_mbar_arrive(m.weighed);
     }
     gdn_stay_begin(m, o, next, gdn_stay_place(leg));
-    if (leg == 1 && l.lane == 0) gdn_stay_find(m, o, n + 2);
+    if (leg == 1 && l.lane == 0) more.find(n + 2);
+    more.landed(leg);
     if (last) {
         gdn_mbar_wait(m.weighed, two);
         gdn_stay_values(m, x, l, two);
@@ -166,30 +190,37 @@ GDN_DEVICE void gdn_stay_head(gdn_stay_smem &m, float *state, const gdn_stay &o,
 }
 
 /* All heads of all sequences, by any grid of blocks of 128 threads. state: 64 KiB of shared memory. */
-GDN_DEVICE void gdn_stay_run(gdn_stay_smem &m, float *state, const gdn_stay &o) {
+template <class MORE> GDN_DEVICE void gdn_stay_run(gdn_stay_smem &m, float *state, const gdn_stay &o, const MORE &more) {
     /* Of two blocks on a multiprocessor, most likely one of each half: a scheduler gets the last leg of one only. */
     const uint32_t block = blockIdx.y * gridDim.x + blockIdx.x, warp = gdn_warp();
     const uint32_t leg = 2 * block >= gridDim.x * gridDim.y ? GDN_STAY_LEGS - 1 - warp : warp;
     const bool finds = leg == 1 && gdn_lane() == 0;
+    const auto send = [&](uint32_t n) {
+        gdn_stay_send(m, state, m.task[n % 4], leg);
+        gdn_stay_send_rows(m, o, m.task[n % 4], gdn_stay_place(leg));
+        more.send(m.task[n % 4], n, gdn_stay_place(leg));
+    };
+    const auto begin = [&](uint32_t n) {
+        gdn_stay_begin(m, o, m.task[n % 4], gdn_stay_place(leg));
+        more.landed(leg);
+        gdn_sync_block();
+    };
     if (threadIdx.x == 0) gdn_stay_init(m), m.scale = o.a.scale;
-    if (finds) gdn_stay_find(m, o, 0);
+    if (finds) more.find_first();
     gdn_sync_block();
-    gdn_stay_send(m, state, m.task[0], leg);
-    gdn_stay_send_rows(m, o, m.task[0], gdn_stay_place(leg));
-    if (finds) gdn_stay_find(m, o, 1);
-    gdn_stay_begin(m, o, m.task[0], gdn_stay_place(leg));
-    gdn_sync_block();
+    if (2 * block >= gridDim.x * gridDim.y) more.late();
+    send(0);
+    if (finds) more.find_second();
+    begin(0);
     GDN_NO_UNROLL
     for (uint32_t n = 0; m.task[n % 4].kind != GDN_STAY_END; n++) {
         if (m.task[n % 4].kind != GDN_STAY_NONE) {
-            gdn_stay_head(m, state, o, n, leg);
+            gdn_stay_head(m, state, o, more, n, leg);
             continue;
         }
-        gdn_stay_send(m, state, m.task[(n + 1) % 4], leg);
-        gdn_stay_send_rows(m, o, m.task[(n + 1) % 4], gdn_stay_place(leg));
+        send(n + 1);
         gdn_step_zero(o.a, m.task[n % 4].row, m.task[n % 4].rows, m.task[n % 4].head, GDN_STEP_DIM);
-        if (finds) gdn_stay_find(m, o, n + 2);
-        gdn_stay_begin(m, o, m.task[(n + 1) % 4], gdn_stay_place(leg));
-        gdn_sync_block();
+        if (finds) more.find(n + 2);
+        begin(n + 1);
     }
 }

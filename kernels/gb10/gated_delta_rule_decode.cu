@@ -60,11 +60,27 @@ gated_delta_rule_decode(void *h_state, const gdn_bf16 *query, const gdn_bf16 *ke
 }
 #endif
 
+/* Hopper, many blocks: the states of those a little further on are sent for from memory to L2, where these then find them. */
+#if !defined(GDN_STATE_VK) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
+#define DECODE_AHEAD 264
+#else
+#define DECODE_AHEAD 0
+#endif
+enum { DECODE_MANY = 2048 };
+template <uint32_t COLUMNS> GDN_DEVICE void decode_ahead(const gdn_rule_ext &x, void *h_state, bool is_table, uint32_t nv) {
+    const uint32_t block = blockIdx.y * gridDim.x + blockIdx.x + DECODE_AHEAD, blocks = gridDim.x * gridDim.y;
+    if (!DECODE_AHEAD || COLUMNS < 32 || threadIdx.x >= GDN_STEP_DIM || blocks < DECODE_MANY || block >= blocks) return;
+    const uint32_t in_sequence = block % gridDim.x;
+    const gdn_state_ptrs p = gdn_states_of(x, h_state, is_table, block / gridDim.x, in_sequence / (GDN_STEP_DIM / COLUMNS), nv,
+                                           GDN_STEP_DIM, GDN_STEP_DIM);
+    if (p.in) gdn_prefetch_l2(p.in + threadIdx.x * GDN_STEP_DIM + in_sequence % (GDN_STEP_DIM / COLUMNS) * COLUMNS);
+}
 template <uint32_t COLUMNS>
 GDN_DEVICE void decode_part(gdn_split_smem &m, const gdn_step &a, const gdn_rule_ext &x, void *h_state, bool is_table) {
     enum : uint32_t { PARTS = GDN_STEP_DIM / COLUMNS };
     const uint32_t head = blockIdx.x / PARTS, slice = blockIdx.x % PARTS, b = blockIdx.y;
     const gdn_state_ptrs p = gdn_states_of(x, h_state, is_table, b, head, a.nv, GDN_STEP_DIM, GDN_STEP_DIM);
+    decode_ahead<COLUMNS>(x, h_state, is_table, a.nv);
     if (p.in)
         gdn_split_decode<COLUMNS>(m, a, b, head, slice, gdn_is_fresh(x, b) ? nullptr : p.in, p.out);
     else if (slice == 0)

@@ -78,7 +78,8 @@ GDN_DEVICE void woa(woa_smem &m, const gdn_step &a, const gdn_rule_ext &x, void 
                     uint32_t *record, const int32_t *cu_rows, const int32_t *seq_ids) {
 #if GDN_WOA_STAY
     GDN_DYN_SMEM_ALIGNED(float, state, 128);
-    gdn_stay_run(m, state, gdn_stay { a, x, h_table, stash, pitch, batch, record, cu_rows, seq_ids });
+    const gdn_stay o = { a, x, h_table, stash, pitch, batch, record, cu_rows, seq_ids };
+    gdn_stay_run(m, state, o, gdn_stay_alone { m, o });
 #else
     const uint32_t head = blockIdx.x, b = blockIdx.y, id = gdn_sequence_id(seq_ids, b);
     const gdn_step_span span = gdn_step_rows_of(cu_rows, b, GDN_STASH_ROWS);

@@ -83,6 +83,7 @@ static inline bool gdn__bf16_state(const gdn_rule_shape *s) {
 
 /* ---- text and small checks: each failing one writes `<op>: <what>` and returns the status ---- */
 gdn_status gdn__fail(gdn_text *err, gdn_status status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+gdn_status gdn__fail_refused(gdn_text *err, uint32_t op, const gdn_route *r); /* its guard, and the lever that was not set */
 gdn_status gdn__check_stride(gdn_text *err, const char *op, const char *field, uint32_t *stride, uint64_t row);
 gdn_status gdn__check_type(gdn_text *err, const char *op, const char *field, uint32_t type);
 gdn_status gdn__check_enum(gdn_text *err, const char *op, const char *field, uint32_t value, uint32_t lo, uint32_t hi);

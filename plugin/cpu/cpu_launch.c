@@ -82,7 +82,7 @@ static gdn_status launch(const gdn_plan *p, const gdn_launch_args *args, gdn_tex
     cpu_decide(&ctx->levers, ctx->isa, &p->shape, c.u32, &d);
     if (d.status) {
         atomic_fetch_add(&ctx->refused[d.guard], 1);
-        return gdn__fail(err, d.status, "%s: refused: %s", gdn__op_name(p->op->op), d.route.guard);
+        return gdn__fail_refused(err, p->op->op, &d.route);
     }
     if ((st = gdn__call_required(&c, has_rows(&p->shape, &c), err))) {
         const bool woa = p->op->op == GDN_OP_VERIFY_WOA;

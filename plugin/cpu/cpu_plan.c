@@ -163,7 +163,7 @@ gdn_status cpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan
     cpu_decide(&ctx->levers, ctx->isa, &p->shape, NULL, &d);
     if (d.guard < GDN__GUARDS) atomic_fetch_add(&ctx->refused[d.guard], 1);
     if (d.status) {
-        st = gdn__fail(err, d.status, "%s: refused: %s", gdn__op_name(p->shape.base.op), d.route.guard);
+        st = gdn__fail_refused(err, p->shape.base.op, &d.route);
         goto fail;
     }
     p->ctx = ctx;

@@ -106,6 +106,7 @@ GDN_DEVICE void gdn_st16f_stream(void *p, float4 v, EMU_AT) {
     emu::put(p, v, at);
 }
 GDN_DEVICE void gdn_prefetch_l2(const void *) {}
+GDN_DEVICE void gdn_pause(uint32_t) {}
 GDN_DEVICE uint32_t gdn_ld_acquire(const uint32_t *p) {
     return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }

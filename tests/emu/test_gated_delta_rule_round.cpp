@@ -48,17 +48,23 @@ struct rounds {
         fold.cu = nullptr;
         gdn_cpu_round(&verify, &fold);
     }
+    /* parts 0: whole heads */
     void kernel(emu::bench &b, const std::string &name, uint32_t blocks, uint32_t parts, bool table) {
-        const uint32_t was = !now;
-        b.run(name.c_str(), blocks, GDN_STEP_BLOCK, 0, { *r.d.pool, *r.d.out, *stash[now], *word[now] }, [&] {
-            gated_delta_rule_wy4_round(table ? (void *)r.in_tab() : (void *)r.pool(), r.query(), r.key(), r.value(), r.gate(), r.beta(),
-                                       r.out(), stash[now]->p, word[now]->p, stash[was]->p, na->p, word[was]->p,
-                                       !r.hi_capacity ? nullptr
-                                       : table        ? (const void *)r.d.hi_tab->p
-                                                      : r.d.hi->p,
-                                       32, 4, r.batch, r.nk, r.nv, r.dim, r.dim, r.qk_stride(), r.v_stride(), r.gb_stride(),
-                                       r.stash_floats(), r.fresh_tab(), r.scale, table ? nullptr : r.ref.in_slots, table ? 0 : r.stride(),
-                                       r.cu(), table, r.hi_capacity, by_sequence ? ids->p : nullptr, by_sequence, parts);
+        const uint32_t was = !now, smem = parts ? 0 : 65536;
+#ifdef ROUND_STAYS
+        const auto entry = parts ? gated_delta_rule_wy4_round : gated_delta_rule_wy4_round_stay;
+#else
+        const auto entry = gated_delta_rule_wy4_round;
+#endif
+        b.run(name.c_str(), blocks, GDN_STEP_BLOCK, smem, { *r.d.pool, *r.d.out, *stash[now], *word[now] }, [&] {
+            entry(table ? (void *)r.in_tab() : (void *)r.pool(), r.query(), r.key(), r.value(), r.gate(), r.beta(), r.out(), stash[now]->p,
+                  word[now]->p, stash[was]->p, na->p, word[was]->p,
+                  !r.hi_capacity ? nullptr
+                  : table        ? (const void *)r.d.hi_tab->p
+                                 : r.d.hi->p,
+                  32, 4, r.batch, r.nk, r.nv, r.dim, r.dim, r.qk_stride(), r.v_stride(), r.gb_stride(), r.stash_floats(), r.fresh_tab(),
+                  r.scale, table ? nullptr : r.ref.in_slots, table ? 0 : r.stride(), r.cu(), table, r.hi_capacity,
+                  by_sequence ? ids->p : nullptr, by_sequence, parts);
         });
     }
     void compare(emu::bench &b, const std::string &name) {
@@ -74,9 +80,15 @@ static void run(emu::bench &b, rounds c, const std::string &name, uint32_t count
     c.make(b);
     const std::vector<float> pool(c.r.d.pool->p, c.r.d.pool->p + c.r.d.pool->n), reference = c.r.want_pool;
     uint32_t round = 0;
-    for (uint32_t parts : { 4u, 8u })
+#ifdef ROUND_STAYS
+    const std::vector<uint32_t> forms = { 4, 8, 0 };
+#else
+    const std::vector<uint32_t> forms = { 4, 8 };
+#endif
+    for (uint32_t parts : forms)
         for (uint32_t n = 0; n < count; n++, round++, c.now ^= 1) {
-            const uint32_t heads = c.r.nv * c.r.batch, blocks = parts * (n % 3 == 0 ? heads : n % 3 == 1 ? heads / 3 + 1 : 1);
+            const uint32_t heads = c.r.nv * c.r.batch, each = n % 3 == 0 ? heads : n % 3 == 1 ? heads / 3 + 1 : 1;
+            const uint32_t blocks = parts ? parts * each : each;
             const std::string at = name + ", round " + std::to_string(round);
             c.inputs(b);
             for (uint32_t i = 0; i < c.r.batch; i++) c.na->p[i] = n < 6 ? (n + i) % 6 : b.bits() % 6;

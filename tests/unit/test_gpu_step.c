@@ -238,18 +238,18 @@ static void clear_by_sequence(void **state) {
     down(&b);
 }
 
-/* One entry with every argument; few heads in eight parts, more in four, as many blocks as fit at once. */
+/* Every argument; few heads in eight parts, more in four, as many blocks as fit at once, and on Hopper many whole. */
 static void a_round(void **state) {
     (void)state;
     static const char *const entry = "gated_delta_rule_wy4_round", *const widths = "8888888888888444444444448488844844";
-    const uint32_t five[] = { 4, 5, 3 }, one[] = { 4, 1, 0 };
+    const uint32_t five[] = { 4, 5, 3 }, one[] = { 4, 1, 0 }, three[] = { 4, 3, 3 }, many[] = { 4, 16, 0 };
     gdn_rule_shape s = rule(GDN_OP_ROUND, WORDS, GDN_STATE_POOL);
     bench b;
     up(&b, "hopper");
     s.offsets = GDN_OFFSETS_I32;
-    run(&b, &s.base, GDN_ROUND_N_PTR, 0, five, 3, 34, entry, 660, 1, 128);
+    run(&b, &s.base, GDN_ROUND_N_PTR, 0, three, 3, 34, entry, 576, 1, 128);
     params_are(&b, (const uint64_t[]) { AT(1),  AT(2), AT(3),  AT(4), AT(5),  AT(6), AT(7), AT(8),  AT(9), AT(10), AT(11), AT(12),
-                                        AT(13), 40,    3,      5,     16,     48,    128,   128,    2048,  6144,   96,     STASH,
+                                        AT(13), 40,    3,      3,     16,     48,    128,   128,    2048,  6144,   96,     STASH,
                                         AT(15), 0,     AT(14), STATE, AT(17), 0,     4,     AT(18), 1,     4 },
                widths);
     s = rule(GDN_OP_ROUND, 0, GDN_STATE_TABLE);
@@ -260,8 +260,15 @@ static void a_round(void **state) {
                                         AT(15), 0,     0,     0,     0,     1,     3,     0,     0,     8 },
                widths);
     run(&b, &s.base, GDN_ROUND_N_PTR, null, one, 2, 34, entry, 384, 1, 128); /* k_rows is optional */
+    s.max_batch = s.stash_seqs = 16;
+    run(&b, &s.base, GDN_ROUND_N_PTR, null, many, 3, 34, "gated_delta_rule_wy4_round_stay", 264, 1, 128);
+    assert_int_equal(b.m.last.dims.smem_bytes, 65536);
+    run(&b, &s.base, GDN_ROUND_N_PTR, null, five, 3, 34, "gated_delta_rule_wy4_round_stay", 240, 1, 128);
+    s.state_layout = GDN_STATE_V_MAJOR;
+    run(&b, &s.base, GDN_ROUND_N_PTR, null, many, 3, 34, entry, 660, 1, 128);
     down(&b);
     up(&b, "gb10");
+    s = rule(GDN_OP_ROUND, 0, GDN_STATE_TABLE);
     run(&b, &s.base, GDN_ROUND_N_PTR, null, one, 3, 34, entry, 192, 1, 128);
     run(&b, &s.base, GDN_ROUND_N_PTR, null, five, 3, 34, entry, 264, 1, 128);
     down(&b);

@@ -9,7 +9,7 @@ static const char did_not_load[] = "it did not load";
 
 /* No build, no entry: absent from the plan, whose decision has another or says so. */
 void gpu_lose(gdn_plan *p, uint32_t entry, const char *why) {
-    p->present &= ~((uint64_t)1 << entry);
+    gpu_drop(&p->present, entry);
     if (!p->making->why[0]) snprintf(p->making->why, sizeof p->making->why, "%s", why && *why ? why : did_not_load);
 }
 
@@ -147,7 +147,7 @@ static void ask_for_the_model(const gdn_plan *p, gpu_making *k) {
 gdn_status gpu_builds_for(gdn_plan *p, gdn_text *err) {
     const uint32_t op = p->shape.base.op;
     gpu_making *const k = p->making;
-    const uint64_t present = p->present;
+    const gpu_set present = p->present;
     k->asking = true;
     k->n = 0;
     gdn_status st = op == GDN_OP_BA_GATES ? gpu_bind_ba(p, err) : gpu_bind_rule_op(p, err);
@@ -162,7 +162,7 @@ gdn_status gpu_builds_for(gdn_plan *p, gdn_text *err) {
     return st || !k->n ? st : load_missing(p->ctx, k->n, k->build, err);
 }
 
-uint64_t gpu_present_for(const gdn_ctx *ctx, const gdn__shape *s, gpu_making *k) {
+gpu_set gpu_present_for(const gdn_ctx *ctx, const gdn__shape *s, gpu_making *k) {
     *k = (gpu_making) { .asking = true };
     /* Asking changes nothing in a context. */
     gdn_plan p = {

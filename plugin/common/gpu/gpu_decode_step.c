@@ -6,7 +6,7 @@
 /* A block has a head. Measured on an H200, 16/48 heads: the wide form wins while all blocks fit at once, two a multiprocessor (5.9 us
  * against 7.6 at batch 1, 11.2 against 11.8 at 5, 18.0 against 16.6 at 8); asking for the state ahead costs 12 % at batch 16, nothing at
  * 64, and wins 5 % at 256. */
-static uint32_t entry_of(uint64_t present, uint32_t sms, uint64_t blocks) {
+static uint32_t entry_of(gpu_set present, uint32_t sms, uint64_t blocks) {
     return blocks <= 2ull * (sms ? sms : 132) && gpu_has(present, GPU_E_DSTEP_WIDE) ? GPU_E_DSTEP_WIDE : GPU_E_DSTEP;
 }
 static bool ahead(uint32_t sms, uint64_t blocks) {

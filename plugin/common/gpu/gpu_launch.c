@@ -35,7 +35,7 @@ static gdn_status launch(const gdn_plan *p, const gdn_launch_args *args, gdn_tex
     gpu_decide(&facts, &p->shape, c.u32, &d);
     if (d.status) {
         if (d.guard < GDN__GUARDS) atomic_fetch_add(&ctx->refused[d.guard], 1);
-        return gdn__fail(err, d.status, "%s: refused: %s", gdn__op_name(p->op->op), d.route.guard);
+        return gdn__fail_refused(err, p->op->op, &d.route);
     }
     if (d.dims.grid[0] == 0) return GDN_OK; /* sequences without tokens and without state */
     if (p->op->op == GDN_OP_PREFILL) gpu_prefill_base(&facts, &p->shape.rule, &c, &d);

@@ -200,10 +200,9 @@ void gpu_modules_close(gdn_ctx *ctx) {
         }
 }
 
-_Static_assert(GPU_ENTRIES <= 64, "a bit each");
-uint64_t gpu_present(const gdn_ctx *ctx) {
-    uint64_t bits = 0;
+gpu_set gpu_present(const gdn_ctx *ctx) {
+    gpu_set bits = { { 0 } };
     for (uint32_t e = 0; e < GPU_ENTRIES; e++)
-        if (ctx->entry[e] || (!in_advance(entries[e].module) && gpu_module_for(ctx->arch, entries[e].module))) bits |= (uint64_t)1 << e;
+        if (ctx->entry[e] || (!in_advance(entries[e].module) && gpu_module_for(ctx->arch, entries[e].module))) gpu_put(&bits, e);
     return bits;
 }

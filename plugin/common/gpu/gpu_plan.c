@@ -103,8 +103,10 @@ gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan
     }
     p->making = NULL;
     if (d.guard < GDN__GUARDS) atomic_fetch_add(&ctx->refused[d.guard], 1);
-    if (d.status == GDN_REFUSED)
-        st = gdn__fail(err, d.status, "%s: refused: %s%s%s", gdn__op_name(p->op->op), d.route.guard, making.why[0] ? ": " : "", making.why);
+    if (d.status == GDN_REFUSED && making.why[0])
+        st = gdn__fail(err, d.status, "%s: refused: %s: %s", gdn__op_name(p->op->op), d.route.guard, making.why);
+    else if (d.status == GDN_REFUSED)
+        st = gdn__fail_refused(err, p->op->op, &d.route);
     if (d.status == GDN_ABSENT) st = absent(ctx, p->op->op, making.why, err);
     if (st || (st = gpu_bind_checked(p, err))) goto fail;
     gpu_log_plan(p, &d);
@@ -164,8 +166,8 @@ gdn_status gpu_route(const gdn_host *host, uint32_t sm_count, const gdn_shape *s
     gdn_status st = gdn__shape_read(shape, &s, err);
     if (st || (st = check_types(&s, err))) return st;
     gdn__levers_read(host, &levers);
-    gpu_facts facts = { &levers, 0, sm_count };
+    gpu_facts facts = { &levers, { { 0 } }, sm_count };
     for (uint32_t e = 0; e < GPU_ENTRIES; e++)
-        if (gpu_module_for(gdn__gpu_target.arch, gpu_entry_module(e))) facts.present |= (uint64_t)1 << e;
+        if (gpu_module_for(gdn__gpu_target.arch, gpu_entry_module(e))) gpu_put(&facts.present, e);
     return answer(&facts, &s, n_u32, u32, out, err);
 }

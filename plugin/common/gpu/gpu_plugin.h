@@ -23,6 +23,20 @@
 
 enum { GPU_ARCH_BYTES = 16, GPU_REASON_BYTES = 512 };
 
+/* A set of entries, GPU_E_*. */
+typedef struct gpu_set {
+    uint64_t bits[(GPU_ENTRIES + 63) / 64];
+} gpu_set;
+static inline bool gpu_has(gpu_set set, uint32_t entry) {
+    return entry < GPU_ENTRIES && (set.bits[entry / 64] >> entry % 64 & 1);
+}
+static inline void gpu_put(gpu_set *set, uint32_t entry) {
+    set->bits[entry / 64] |= (uint64_t)1 << entry % 64;
+}
+static inline void gpu_drop(gpu_set *set, uint32_t entry) {
+    set->bits[entry / 64] &= ~((uint64_t)1 << entry % 64);
+}
+
 /* One build of a module. What stands beside state is written before it, once; a failure is remembered, not compiled at every plan. */
 enum { GPU_UNTRIED, GPU_LOADED, GPU_FAILED };
 typedef struct gpu_form {
@@ -65,7 +79,7 @@ struct gdn_plan {
     gdn_ctx *ctx;
     const gdn__op *op;
     gdn__shape shape;
-    uint64_t present;                            /* bit GPU_E_* */
+    gpu_set present;                             /* entries that exist here */
     void *entry[GPU_ENTRIES], *ext[GPU_ENTRIES]; /* entry NULL: this plan launches the `_ext` form */
     gpu_making *making;                          /* NULL once it is made */
     uint64_t report;                             /* device memory of GDN_PLAN_CHECKED; 0: not checked */
@@ -75,7 +89,7 @@ struct gdn_plan {
 /* What is known of a target and device when a route is asked: a context has it all, a dry question assumes the target's device. */
 typedef struct gpu_facts {
     const gdn__levers *levers;
-    uint64_t present;  /* bit GPU_E_*: entries that exist here */
+    gpu_set present;   /* entries that exist here */
     uint32_t sm_count; /* 0: cannot say */
 } gpu_facts;
 
@@ -134,11 +148,8 @@ uint32_t gpu_form_at_hand(const gdn_ctx *ctx, uint32_t entry, uint32_t form, uin
 /* Loads what the plan will bind, and what its model's other plans will, together. */
 gdn_status gpu_builds_for(gdn_plan *p, gdn_text *err);
 /* Entries that there are, or would be, for a plan of this shape; k->why: why not. Loads nothing. */
-uint64_t gpu_present_for(const gdn_ctx *ctx, const gdn__shape *s, gpu_making *k);
-uint64_t gpu_present(const gdn_ctx *ctx); /* before anything is known of a shape */
-static inline bool gpu_has(uint64_t present, uint32_t entry) {
-    return entry < GPU_ENTRIES && (present >> entry & 1);
-}
+gpu_set gpu_present_for(const gdn_ctx *ctx, const gdn__shape *s, gpu_making *k);
+gpu_set gpu_present(const gdn_ctx *ctx); /* before anything is known of a shape */
 
 /* u32 may be NULL: the maxima. Pure. */
 void gpu_decide(const gpu_facts *facts, const gdn__shape *shape, const uint32_t *u32, gpu_decision *out);

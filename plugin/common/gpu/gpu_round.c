@@ -1,8 +1,8 @@
-/* gpu_round.c - a round of speculation in one launch: the fold of the round before and write-on-accept verify. One entry with every
- * argument, whose blocks take any number of parts of heads. */
+/* gpu_round.c - a round of speculation in one launch: the fold of the round before and write-on-accept verify. Two entries with the same
+ * arguments, whose blocks take any number of parts of heads, or of heads. */
 #include "gpu_rule.h"
 
-enum { GRID_Y = 65535, ROUND_BLOCK = 128, SM_FALLBACK = 132 };
+enum { GRID_Y = 65535, ROUND_BLOCK = 128, SM_FALLBACK = 132, STAY_BLOCKS = 2 /* of a multiprocessor */, STAY_SMEM = 128 * 128 * 4 };
 
 static const gpu_rule_order order = { .query = GDN_ROUND_P_QUERY,
                                       .key = GDN_ROUND_P_KEY,
@@ -23,13 +23,24 @@ const gpu_rule_order *gpu_round_order(void) {
     return &order;
 }
 
-/* Few heads go in eight parts, so that they fill the device, more in four; blocks, a multiple of the parts, up to what fits at once.
- * Measured on an H200, 16/48 heads, batch 1 to 256. */
-static uint64_t places(const gpu_facts *f) {
-    return (gdn__gpu_target.cc_major == 9 ? 5ull : 2ull) * (f->sm_count ? f->sm_count : SM_FALLBACK);
+static uint32_t multiprocessors(const gpu_facts *f) {
+    return f->sm_count ? f->sm_count : SM_FALLBACK;
 }
+/* Few heads go in eight parts, so that they fill the device, more in four; blocks, a multiple of the parts, up to what fits at once.
+ * Measured on an H200, 16/48 and 16/32 heads, batch 1 to 256. */
+static uint64_t places(const gpu_facts *f) {
+    return (gdn__gpu_target.cc_major == 9 ? 5ull : 2ull) * multiprocessors(f);
+}
+/* Hopper takes whole heads, [K][V], where there are two for each multiprocessor, or almost so, and not a few more. */
+static bool may_stay(const gdn_rule_shape *s) {
+    return gdn__gpu_target.cc_major == 9 && s->state_layout == GDN_STATE_K_MAJOR;
+}
+/* 0: whole heads */
 static uint32_t parts_of(const gpu_facts *f, const gdn_rule_shape *s, uint32_t batch) {
-    return 8ull * s->nv * batch <= places(f) ? 8 : 4;
+    const uint64_t heads = (uint64_t)s->nv * batch;
+    const uint64_t sm = multiprocessors(f);
+    if (may_stay(s) && gpu_has(f->present, GPU_E_ROUND_STAY) && 4 * heads > 5 * sm && (heads <= 2 * sm || 2 * heads > 5 * sm)) return 0;
+    return 8 * heads <= places(f) ? 8 : 4;
 }
 void gpu_decide_round(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d) {
     const gdn__levers *lv = f->levers;
@@ -47,6 +58,12 @@ void gpu_decide_round(const gpu_facts *f, const gdn_rule_shape *s, const uint32_
         return;
     }
     const uint32_t parts = parts_of(f, s, batch);
+    if (!parts) {
+        const uint64_t heads = (uint64_t)s->nv * batch, most = (uint64_t)STAY_BLOCKS * multiprocessors(f);
+        gpu_take(d, GPU_E_ROUND_STAY, (uint32_t)(heads < most ? heads : most), 1, ROUND_BLOCK, STAY_SMEM);
+        if (batch > GRID_Y || s->nv > (1u << 28)) gpu_refuse(d, "more than 65535 sequences in a launch");
+        return;
+    }
     const uint64_t all = (uint64_t)parts * s->nv * batch, whole = places(f) / parts, fit = (whole ? whole : 1) * parts;
     gpu_take(d, GPU_E_ROUND, (uint32_t)(all < fit ? all : fit), 1, ROUND_BLOCK, 0);
     if (batch > GRID_Y || s->nv > (1u << 28)) gpu_refuse(d, "more than 65535 sequences in a launch");
@@ -55,7 +72,10 @@ void gpu_decide_round(const gpu_facts *f, const gdn_rule_shape *s, const uint32_
 gdn_status gpu_bind_round(gdn_plan *p, gdn_text *err) {
     const gdn_rule_shape *s = &p->shape.rule;
     if (s->state_type != GDN_F32 || !p->ctx->levers.woa || !gpu_has(p->present, GPU_E_ROUND)) return GDN_OK; /* the decision says why */
-    return gpu_bind_form(p, GPU_E_ROUND, gpu_step_form(s), gpu_entry_name(GPU_E_ROUND), 0, &p->entry[GPU_E_ROUND], err);
+    const gdn_status st = gpu_bind_form(p, GPU_E_ROUND, gpu_step_form(s), gpu_entry_name(GPU_E_ROUND), 0, &p->entry[GPU_E_ROUND], err);
+    const uint32_t stay = GPU_E_ROUND_STAY;
+    if (st || !may_stay(s)) return st;
+    return gpu_bind_form(p, stay, gpu_step_form(s), gpu_entry_name(stay), STAY_SMEM, &p->entry[stay], err);
 }
 
 static void pack(const gdn_rule_shape *s, const gdn__call *c, const gpu_rule_io *io, uint32_t parts, gpu_args *a) {
@@ -103,5 +123,5 @@ gdn_status gpu_launch_round(const gdn_plan *p, gdn__call *c, const gpu_decision 
     if (!st) st = gpu_rule_offsets(p, c, &order, &w, c->u32[GDN_ROUND_U_BATCH], stream, &io, err);
     if (st) return st;
     pack(s, c, &io, parts_of(&facts, s, c->u32[GDN_ROUND_U_BATCH]), &a);
-    return gpu_start(p, GPU_E_ROUND, false, &d->dims, stream, &a, err);
+    return gpu_start(p, d->entry, false, &d->dims, stream, &a, err);
 }

@@ -14,11 +14,12 @@ uint32_t gpu_step_form(const gdn_rule_shape *s) {
     return gpu_rule_form(s) | (s->base.flags & GDN_QK_L2NORM ? (uint32_t)GPU_STEP_L2NORM : 0u);
 }
 
-/* Few heads go in parts, so that they fill the device: eight of 256 threads up to a head a multiprocessor, four of 512 up to 48.
- * Measured on an H200, 16/48 heads, batch 1 to 256. */
+/* Few heads go in parts, so that they fill the device: eight of 256 threads up to a head a multiprocessor, four of 512 up to 48, and
+ * Hopper's [K][V], which send for states ahead, however many. Measured on an H200, 16/48 and 16/32 heads, batch 1 to 256. */
 static uint32_t decode_parts(const gpu_facts *f, const gdn_rule_shape *s, uint32_t batch) {
     const uint64_t heads = (uint64_t)s->nv * batch, sm = f->sm_count ? f->sm_count : SM_FALLBACK;
-    if (s->k_dim != 128 || !present(f, GPU_E_DECODE_SPLIT) || heads > 48 * sm) return 1;
+    const bool ahead = gdn__gpu_target.cc_major == 9 && s->state_layout == GDN_STATE_K_MAJOR;
+    if (s->k_dim != 128 || !present(f, GPU_E_DECODE_SPLIT) || (heads > 48 * sm && !ahead)) return 1;
     return heads <= sm ? 8 : 4;
 }
 /* Four blocks a head in Hopper's fold, two from two heads a multiprocessor on: measured on an H200, 16/48 heads, batch 1 to 256. */

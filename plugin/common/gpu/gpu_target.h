@@ -92,6 +92,7 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
     X(FOLD_SEQ, WY4_WOA, FOLD, "gated_delta_rule_wy4_fold_seq")                     \
     X(FLAG_CLEAR_SEQ, WY4_WOA, FLAG_CLEAR, "gated_delta_rule_wy4_flag_clear_seq")   \
     X(ROUND, WY4_ROUND, ROUND, "gated_delta_rule_wy4_round")                        \
+    X(ROUND_STAY, WY4_ROUND, ROUND, "gated_delta_rule_wy4_round_stay")              \
     X(DECODE16, BF16_STATE, DECODE, "gated_delta_rule_decode_bf16_state")           \
     X(WYN16, BF16_STATE, VERIFY, "gated_delta_rule_wyn_bf16_state")                 \
     X(W4A4_QUANT, W4A4_QUANT, W4A4_QUANT, "w4a4_quant_rows")                        \

@@ -100,7 +100,7 @@ static gdn_status allow(gdn_plan *p, uint32_t entry, uint32_t bytes, gdn_text *e
     const gdn_status st = gpu_has(p->present, entry) ? gpu_allow_smem(p->ctx, entry, p->entry[entry], bytes, &text) : GDN_OK;
     if (st == GDN_OK) return st;
     if (!persistent(entry) || st == GDN_E_CAPTURE || st == GDN_E_FORKED) return gdn__fail(err, st, "%s", why);
-    p->present &= ~((uint64_t)1 << entry);
+    gpu_drop(&p->present, entry);
     p->ctx->host.log(p->ctx->host.user, GDN_LOG_WARN, "modules", why);
     return GDN_OK;
 }

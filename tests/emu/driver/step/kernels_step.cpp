@@ -17,7 +17,11 @@
 #define gdn_round_smem             EMU_OF_FORM(gdn_round_smem)
 #define gdn_round_rows             EMU_OF_FORM(gdn_round_rows)
 #define gdn_round_of               EMU_OF_FORM(gdn_round_of)
-#define gdn_shared_smem            EMU_OF_FORM(gdn_shared_smem)
+#define gdn_round_more             EMU_OF_FORM(gdn_round_more)
+#define gdn_round_stay_smem        EMU_OF_FORM(gdn_round_stay_smem)
+#define gdn_stay_smem              EMU_OF_FORM(gdn_stay_smem)
+#define gdn_stay_alone             EMU_OF_FORM(gdn_stay_alone)
+#define gdn_stay_part              EMU_OF_FORM(gdn_stay_part)
 #define gdn_state16                EMU_OF_FORM(gdn_state16)
 #define gdn_split16_smem           EMU_OF_FORM(gdn_split16_smem)
 #define gdn_split16_state          EMU_OF_FORM(gdn_split16_state)
@@ -47,6 +51,9 @@ static const emu_driver::kernel step[] = {
     EMU_STEPS("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_fold),
     EMU_STEP("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_flag_clear),
     EMU_STEP("gated_delta_rule_wy4_round.cu", gated_delta_rule_wy4_round),
+#ifdef ROUND_STAYS
+    EMU_STEP("gated_delta_rule_wy4_round.cu", gated_delta_rule_wy4_round_stay),
+#endif
     EMU_STEP("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_woa_seq),
     EMU_STEP("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_fold_seq),
     EMU_STEP("gated_delta_rule_wy4_woa.cu", gated_delta_rule_wy4_flag_clear_seq),
