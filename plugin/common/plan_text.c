@@ -16,7 +16,8 @@ gdn_status gdn__fail(gdn_text *err, gdn_status status, const char *fmt, ...) {
 
 gdn_status gdn__fail_refused(gdn_text *err, uint32_t op, const gdn_route *r) {
     const bool off = r->guard && strcmp(r->guard, "not requested") == 0 && r->lever;
-    return gdn__fail(err, GDN_REFUSED, "%s: refused: %s%s%s", gdn__op_name(op), r->guard, off ? ": it takes lever " : "", off ? r->lever : "");
+    return gdn__fail(err, GDN_REFUSED, "%s: refused: %s%s%s", gdn__op_name(op), r->guard, off ? ": it takes lever " : "",
+                     off ? r->lever : "");
 }
 
 gdn_status gdn__check_stride(gdn_text *err, const char *op, const char *field, uint32_t *stride, uint64_t row) {

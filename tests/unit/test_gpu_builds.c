@@ -168,7 +168,7 @@ static void builds_that_fail(void **state) {
         { GDN_OP_DECODE, FILE_("decode"), "gated_delta_rule_decode_split", "decode: target hopper does not have it here", GDN_ABSENT },
         { GDN_OP_VERIFY_WOA, FILE_("wy4_woa"), "gated_delta_rule_wy4_woa", "refused: kernel absent from this image", GDN_REFUSED },
         { GDN_OP_FOLD, FILE_("wy4_woa"), "gated_delta_rule_wy4_fold", "fold: target hopper does not have it here", GDN_ABSENT },
-        { GDN_OP_ROUND, FILE_("wy4_round"), "gated_delta_rule_wy4_round", "refused: kernel absent from this image", GDN_REFUSED },
+        { GDN_OP_ROUND, FILE_("wy4_round"), "gated_delta_rule_wy4_round_stay", "refused: kernel absent from this image", GDN_REFUSED },
         { GDN_OP_VERIFY, FILE_("verify_split"), "gated_delta_rule_wy4_split", NULL, GDN_OK }, /* and wy4 is loaded */
         { GDN_OP_PREFILL, FILE_("fast"), "gated_delta_rule_fast_fwd", NULL, GDN_OK },
         { GDN_OP_PREFILL, FILE_("fla"), "gated_delta_rule_fast_fwd", NULL, GDN_OK }, /* the fast kernels do without */

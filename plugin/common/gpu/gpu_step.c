@@ -3,6 +3,7 @@
  * states are found by the kernels from slots, so nothing runs in front of them
  * but int64 offsets. */
 #include "gpu_rule.h"
+#include <string.h>
 
 enum { GRID_Y = 65535, STEP_BLOCK = 128, SM_FALLBACK = 132 };
 
@@ -134,7 +135,7 @@ static uint32_t may_run(const gdn_plan *p, uint32_t list[4]) {
 static gdn_status bind_list(gdn_plan *p, gdn_text *err) {
     const gdn_rule_shape *s = &p->shape.rule;
     gdn_status st = GDN_OK;
-    uint64_t before;
+    gpu_set before;
     do {
         uint32_t list[4];
         const uint32_t n = may_run(p, list);
@@ -143,7 +144,7 @@ static gdn_status bind_list(gdn_plan *p, gdn_text *err) {
             if (gpu_has(p->present, list[i]))
                 st = gpu_bind_rule(p, list[i], gpu_step_form(s), list[i] == GPU_E_WOA ? s->k_dim * s->v_dim * 4 : 0,
                                    gpu_rule_may_be_core(s), err);
-    } while (!st && p->present != before);
+    } while (!st && memcmp(&p->present, &before, sizeof before) != 0);
     return st;
 }
 
