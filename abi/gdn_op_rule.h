@@ -231,9 +231,14 @@ enum { GDN_FOLD_U32S(GDN_ORDER_) GDN_FOLD_N_U32 };
  * 0 or na_tab is; with a pending word of 0 a plain verify of k_rows rows may have run, as in fold, and k_rows 0 says that none has.
  * fresh: the state starts from zero, and so does what is folded onto it; a sequence of which a row was accepted is fresh no more.
  * Padding rows zero their output, stash nothing and fold nothing.
+ * rows: 4 each; by sequence with cu_rows it bounds them, 1 to 4. max_rows bounds rows and k_rows, so that it is 4, or there 1 to 4: a plain
+ * verify of more rows is settled by a fold. k_rows is looked at where the pending word is 0; where it is 1 the stash has four rows.
+ * Without the flag a sequence is its place in the batch, and keeps it from round to round: what is pending for place b belongs to the
+ * sequence that is there now. Batches that change are for the form by sequence.
+ * engaged_flag is written, never read: it needs no flag_clear before.
  * By sequence the pending record says what ran for which id, and each sequence of the launch gets its word in engaged_flag. A sequence that
  * sits out a round has to be folded first: its stash is where the round after writes.
- * Guards are verify_woa's. stash and pending_stash, and the two words, lie apart. */
+ * Guards are verify_woa's: lever gdn_woa has to be 1. stash and pending_stash, and the two words, lie apart. */
 #define GDN_ROUND_PTRS(X)                                                                           \
     X(GDN_ROUND_P_STATE, "h_table", GDN_REQ)                                                        \
     X(GDN_ROUND_P_QUERY, "query", GDN_REQ)                                                          \
@@ -256,7 +261,7 @@ enum { GDN_FOLD_U32S(GDN_ORDER_) GDN_FOLD_N_U32 };
 #define GDN_ROUND_U32S(X)                  \
     X(GDN_ROUND_U_ROWS, "rows", GDN_REQ)   \
     X(GDN_ROUND_U_BATCH, "batch", GDN_REQ) \
-    X(GDN_ROUND_U_K_ROWS, "k_rows", GDN_OPT) /* rows of the plain verify that ran before; 0: none */
+    X(GDN_ROUND_U_K_ROWS, "k_rows", GDN_OPT) /* rows of a plain verify that ran before; 0: none */
 enum { GDN_ROUND_PTRS(GDN_ORDER_) GDN_ROUND_N_PTR };
 enum { GDN_ROUND_U32S(GDN_ORDER_) GDN_ROUND_N_U32 };
 

@@ -47,10 +47,10 @@ json_t *gpu_bench_run(const cli_common *cli, const char *ops, uint32_t nk, uint3
                     "bench", b->rows, "left_out", b->left_out);
     ok = doc && gpu_bench_ceilings(b, doc) && (!in_list(ops, "prefill") || gpu_bench_prefill(b, &base)) &&
          (!in_list(ops, "decode") || gpu_bench_decode(b)) && (!in_list(ops, "verify") || gpu_bench_verify(b)) &&
-         (!in_list(ops, "fold") || gpu_bench_fold(b, &base)) && (!in_list(ops, "decode_step") || gpu_bench_step(b)) &&
-         (!in_list(ops, "ba_gates") || gpu_bench_ba(b, &base)) && (!in_list(ops, "conv") || gpu_bench_conv(b)) &&
-         (!in_list(ops, "norm") || gpu_bench_norm(b)) && (!in_list(ops, "gates") || gpu_bench_gates(b)) &&
-         (!in_list(ops, "w4a4") || gpu_bench_w4a4(b));
+         (!in_list(ops, "fold") || gpu_bench_fold(b, &base)) && (!in_list(ops, "round") || gpu_bench_round(b, &base)) &&
+         (!in_list(ops, "decode_step") || gpu_bench_step(b)) && (!in_list(ops, "ba_gates") || gpu_bench_ba(b, &base)) &&
+         (!in_list(ops, "conv") || gpu_bench_conv(b)) && (!in_list(ops, "norm") || gpu_bench_norm(b)) &&
+         (!in_list(ops, "gates") || gpu_bench_gates(b)) && (!in_list(ops, "w4a4") || gpu_bench_w4a4(b));
     gpu_bench_release(b);
     gdn_mem_free(g, b->random);
     gpu_clock_close(&b->clock);

@@ -27,7 +27,7 @@ typedef struct gpu_bench {
     gdn_text err;
 } gpu_bench;
 
-#define GPU_BENCH_OPS "prefill,decode,verify,fold,decode_step,ba_gates,conv,norm,gates,w4a4"
+#define GPU_BENCH_OPS "prefill,decode,verify,fold,round,decode_step,ba_gates,conv,norm,gates,w4a4"
 /* Operations of ops (a comma list of GPU_BENCH_OPS). NULL: it could not run; one line was printed. */
 json_t *gpu_bench_run(const cli_common *cli, const char *ops, uint32_t nk, uint32_t nv, uint32_t replays);
 void gpu_bench_print(const json_t *doc);
@@ -86,6 +86,7 @@ bool gpu_bench_step(gpu_bench *b); /* bench_gpu_step.c */
 bool gpu_bench_prefill(gpu_bench *b, const gdn_options *base);
 bool gpu_bench_decode(gpu_bench *b);
 bool gpu_bench_verify(gpu_bench *b);
-bool gpu_bench_fold(gpu_bench *b, const gdn_options *base);
+bool gpu_bench_fold(gpu_bench *b, const gdn_options *base);  /* write-on-accept, fold, both */
+bool gpu_bench_round(gpu_bench *b, const gdn_options *base); /* both in one launch */
 
 #endif

@@ -251,71 +251,84 @@ static bool verify_one(gpu_bench *b, uint32_t batch, bool bf16) {
     return ok;
 }
 
-/* Fold of all four rows of the round before and write-on-accept in one launch, on what those rows have left. */
-static bool round_one(gpu_bench *b, const step *s, const gpu_bench_row *woa, const gpu_bench_row *fold, uint64_t stash_bytes,
-                      uint32_t batch) {
-    const gdn_rule_shape shape = shape_of(b, GDN_OP_ROUND, batch, batch);
-    const uint64_t stash = gpu_bench_take(b, s->sets * stash_bytes, false), word = gpu_bench_take(b, 4, false);
-    double us;
-    if (!stash || !word) return false;
-    gpu_bench_row row = *woa;
-    row.op = "round";
-    row.shape = &shape.base;
-    row.n_ptr = GDN_ROUND_N_PTR;
-    row.n_u32 = 2;
-    row.bytes = 2.0 * (double)(s->state + stash_bytes) + s->r.bytes;
-    for (uint32_t i = GDN_VERIFY_WOA_P_STASH; i < GDN_ROUND_N_PTR; i++) set(&row, i, 0, 0);
-    set(&row, GDN_ROUND_P_STASH, stash, stash_bytes);
-    set(&row, GDN_ROUND_P_FLAG, word, 0);
-    set(&row, GDN_ROUND_P_PENDING, fold->ptr[GDN_FOLD_P_STASH], stash_bytes);
-    set(&row, GDN_ROUND_P_NA, fold->ptr[GDN_FOLD_P_NA], 0);
-    set(&row, GDN_ROUND_P_PENDING_FLAG, fold->ptr[GDN_FOLD_P_FLAG], 0);
-    set(&row, GDN_ROUND_P_IN_SLOTS, s->slots, 0);
-    return gpu_bench_row_add(b, &row, step_keys(b, batch, ROWS), &us);
+/* Four rows a sequence, all accepted, and what a round before has left of them: anything. */
+typedef struct kept {
+    step s;
+    uint64_t stash, flag, na, bytes; /* bytes of a stash */
+} kept;
+static bool kept_of(gpu_bench *b, kept *k, uint32_t batch) {
+    uint32_t all[MAX_BATCH];
+    const uint32_t one = 1;
+    for (uint32_t i = 0; i < batch; i++) all[i] = ROWS;
+    if (!step_of(b, &k->s, batch, ROWS, false)) return false;
+    k->bytes = 16 * ((uint64_t)b->nv * D + b->nv + (uint64_t)b->nk * D) * batch;
+    k->stash = gpu_bench_take(b, k->s.sets * k->bytes, true);
+    k->flag = gpu_bench_take(b, 4, false);
+    k->na = gpu_bench_take(b, 4ull * batch, false);
+    return k->stash && k->flag && k->na && gdn_copy_in(b->g, NULL, k->na, all, 4ull * batch) == GDN_OK &&
+           gdn_copy_in(b->g, NULL, k->flag, &one, 4) == GDN_OK && gdn_sync(b->g, NULL) == GDN_OK;
 }
 
-/* Write-on-accept, fold of all four rows, one after the other, and both in one launch. */
+/* Fold of the round before and write-on-accept in one launch. */
+static bool round_one(gpu_bench *b, uint32_t batch) {
+    const gdn_rule_shape shape = shape_of(b, GDN_OP_ROUND, batch, batch);
+    kept k;
+    double us;
+    if (!kept_of(b, &k, batch)) return false;
+    const uint64_t stash = gpu_bench_take(b, k.s.sets * k.bytes, false), word = gpu_bench_take(b, 4, false);
+    gpu_bench_row row = { .op = "round",
+                          .shape = &shape.base,
+                          .n_ptr = GDN_ROUND_N_PTR,
+                          .u32 = { ROWS, batch },
+                          .n_u32 = 2,
+                          .sets = k.s.sets,
+                          .bytes = 2.0 * (double)(k.s.state + k.bytes) + k.s.r.bytes };
+    first_seven(&row, &k.s);
+    set(&row, GDN_ROUND_P_STASH, stash, k.bytes);
+    set(&row, GDN_ROUND_P_FLAG, word, 0);
+    set(&row, GDN_ROUND_P_PENDING, k.stash, k.bytes);
+    set(&row, GDN_ROUND_P_NA, k.na, 0);
+    set(&row, GDN_ROUND_P_PENDING_FLAG, k.flag, 0);
+    set(&row, GDN_ROUND_P_IN_SLOTS, k.s.slots, 0);
+    const bool ok = stash && word && gpu_bench_row_add(b, &row, step_keys(b, batch, ROWS), &us);
+    gpu_bench_release(b);
+    return ok;
+}
+
+/* Write-on-accept, fold of all four rows, and one after the other. */
 static bool fold_one(gpu_bench *b, uint32_t batch) {
     const gdn_rule_shape woa_shape = shape_of(b, GDN_OP_VERIFY_WOA, batch, batch), fold_shape = shape_of(b, GDN_OP_FOLD, batch, batch);
-    const uint64_t stash_bytes = 16 * ((uint64_t)b->nv * D + b->nv + (uint64_t)b->nk * D) * batch;
-    uint32_t all[MAX_BATCH];
-    step s;
+    kept k;
     double us;
-    if (!step_of(b, &s, batch, ROWS, false)) return false;
-    for (uint32_t i = 0; i < batch; i++) all[i] = ROWS;
-    const uint64_t stash = gpu_bench_take(b, s.sets * stash_bytes, false), flag = gpu_bench_take(b, 4, false),
-                   na = gpu_bench_take(b, 4ull * batch, false);
-    if (!stash || !flag || !na || gdn_copy_in(b->g, NULL, na, all, 4ull * batch) || gdn_fill(b->g, NULL, flag, 0, 4) ||
-        gdn_sync(b->g, NULL))
-        return false;
+    if (!kept_of(b, &k, batch)) return false;
     gpu_bench_row woa = { .op = "verify",
                           .shape = &woa_shape.base,
                           .n_ptr = GDN_VERIFY_WOA_N_PTR,
                           .u32 = { ROWS, batch },
                           .n_u32 = GDN_VERIFY_WOA_N_U32,
-                          .sets = s.sets,
-                          .bytes = (double)(s.state + stash_bytes) + s.r.bytes };
+                          .sets = k.s.sets,
+                          .bytes = (double)(k.s.state + k.bytes) + k.s.r.bytes };
     gpu_bench_row fold = { .op = "fold",
                            .shape = &fold_shape.base,
                            .n_ptr = GDN_FOLD_N_PTR,
                            .u32 = { ROWS, batch },
                            .n_u32 = GDN_FOLD_N_U32,
-                           .sets = s.sets,
-                           .bytes = (double)(2 * s.state + stash_bytes) };
-    first_seven(&woa, &s);
-    set(&woa, GDN_VERIFY_WOA_P_STASH, stash, stash_bytes);
-    set(&woa, GDN_VERIFY_WOA_P_FLAG, flag, 0);
-    set(&woa, GDN_VERIFY_WOA_P_IN_SLOTS, s.slots, 0);
-    set(&fold, GDN_FOLD_P_STATE, s.h, s.state);
-    set(&fold, GDN_FOLD_P_STASH, stash, stash_bytes);
-    set(&fold, GDN_FOLD_P_NA, na, 0);
-    set(&fold, GDN_FOLD_P_FLAG, flag, 0);
-    set(&fold, GDN_FOLD_P_IN_SLOTS, s.slots, 0);
+                           .sets = k.s.sets,
+                           .bytes = (double)(2 * k.s.state + k.bytes) };
+    first_seven(&woa, &k.s);
+    set(&woa, GDN_VERIFY_WOA_P_STASH, k.stash, k.bytes);
+    set(&woa, GDN_VERIFY_WOA_P_FLAG, k.flag, 0);
+    set(&woa, GDN_VERIFY_WOA_P_IN_SLOTS, k.s.slots, 0);
+    set(&fold, GDN_FOLD_P_STATE, k.s.h, k.s.state);
+    set(&fold, GDN_FOLD_P_STASH, k.stash, k.bytes);
+    set(&fold, GDN_FOLD_P_NA, k.na, 0);
+    set(&fold, GDN_FOLD_P_FLAG, k.flag, 0);
+    set(&fold, GDN_FOLD_P_IN_SLOTS, k.s.slots, 0);
     bool ok = gpu_bench_row_add(b, &woa, step_keys(b, batch, ROWS), &us) && gpu_bench_row_add(b, &fold, step_keys(b, batch, ROWS), &us);
     gpu_bench_row both = woa;
     both.then = &fold;
     both.bytes += fold.bytes;
-    ok = ok && gpu_bench_row_add(b, &both, step_keys(b, batch, ROWS), &us) && round_one(b, &s, &woa, &fold, stash_bytes, batch);
+    ok = ok && gpu_bench_row_add(b, &both, step_keys(b, batch, ROWS), &us);
     gpu_bench_release(b);
     return ok;
 }
@@ -345,7 +358,7 @@ bool gpu_bench_verify(gpu_bench *b) {
 }
 
 /* Write-on-accept is a lever. */
-bool gpu_bench_fold(gpu_bench *b, const gdn_options *base) {
+static bool with_lever(gpu_bench *b, const gdn_options *base, const char *what, bool (*one)(gpu_bench *, uint32_t)) {
     const gdn_setting lever = { "gdn_woa", "1" };
     gdn_options options = *base;
     gdn *const lent = b->g;
@@ -353,10 +366,16 @@ bool gpu_bench_fold(gpu_bench *b, const gdn_options *base) {
     options.n_settings = 1;
     b->g = NULL;
     const bool open = gdn_open(&options, &b->g, &b->err) == GDN_OK;
-    const bool ok = open && each_batch(b, "fold", fold_one);
+    const bool ok = open && each_batch(b, what, one);
     if (!open) cli_error(b->cli, "%s", b->text);
     if (open) gpu_bench_release(b);
     gdn_close(b->g);
     b->g = lent;
     return ok;
+}
+bool gpu_bench_fold(gpu_bench *b, const gdn_options *base) {
+    return with_lever(b, base, "fold", fold_one);
+}
+bool gpu_bench_round(gpu_bench *b, const gdn_options *base) {
+    return with_lever(b, base, "round", round_one);
 }

@@ -145,8 +145,7 @@ static bool is_gpu(const cli_common *c) {
 }
 
 static int report_gpu(const cli_common *c, const char *ops, uint32_t nk, uint32_t nv, uint32_t reps) {
-    if (!*ops || !gpu_bench_knows(ops))
-        return cli_error(c, "--op is '%s', expected a list of ba_gates, conv, norm, gates and w4a4 on a GPU", ops), CLI_USAGE;
+    if (!*ops || !gpu_bench_knows(ops)) return cli_error(c, "--op is '%s', expected on a GPU a list of " GPU_BENCH_OPS, ops), CLI_USAGE;
     json_t *doc = gpu_bench_run(c, ops, nk, nv, reps);
     if (!doc) return CLI_NO;
     if (c->json) return cli_print_json(doc), CLI_OK;
@@ -193,7 +192,7 @@ int gdn_cmd_bench(int argc, char **argv) {
     if (!ops) ops = "prefill,decode,verify";
     if (!b->nk) b->nk = 16, b->nv = 32;
     if (!*ops || !ops_are_known(ops)) {
-        cli_error(&c, "--op is '%s', expected a list of prefill, decode and verify", ops);
+        cli_error(&c, "--op is '%s', expected on target cpu a list of prefill, decode and verify", ops);
         goto out;
     }
     rerun_bound(argv);

@@ -27,7 +27,8 @@ enum {
     GDN_BAD_RECORD,       /* sequence a's word is value, which no verify writes                     */
     GDN_BAD_NO_STASH,     /* there is none; bound 1: and sequence a was deferred, 0: and the flag is engaged */
     GDN_BAD_NO_HI,        /* there are none; sequence a accepted value of bound rows                */
-    GDN_BAD_NO_KEPT       /* sequence a, by its record, accepted value kept rows; bound: room for so many, 0: no hi */
+    GDN_BAD_NO_KEPT,      /* sequence a, by its record, accepted value kept rows; bound: room for so many, 0: no hi */
+    GDN_BAD_HI_ENTRY      /* the table of hi has no state for sequence a after row value */
 };
 
 /* Device memory, zero before the first launch; the first thread that finds something fills it. */

@@ -71,7 +71,12 @@ GDN_DEVICE void check_gates(gdn_check_report *r, const float *gate, int64_t from
 struct check_fold {
     const uint32_t *na, *flag, *record;
     uint32_t has, hi_capacity;
+    const uint64_t *hi; /* a table, or NULL */
+    uint32_t slab_entries;
 };
+GDN_DEVICE void check_hi(gdn_check_report *r, const check_fold &f, uint32_t id, uint32_t na) {
+    if (f.hi && !f.hi[(uint64_t)(na - 1) * f.slab_entries + id]) found(r, GDN_BAD_HI_ENTRY, id, 0, na - 1, 0);
+}
 enum : uint32_t { KEPT = 0x100, DEFERRED = 0x200, ROWS = 0xff };
 GDN_DEVICE void check_record(gdn_check_report *r, const check_fold &f, uint32_t b, uint32_t id) {
     const uint32_t word = f.record[id], rows = word & ROWS, kind = word & ~ROWS, na = f.na[b] < rows ? f.na[b] : rows;
@@ -80,6 +85,7 @@ GDN_DEVICE void check_record(gdn_check_report *r, const check_fold &f, uint32_t 
     if (na && kind == DEFERRED && !(f.has & GDN_CHECK_HAS_STASH)) found(r, GDN_BAD_NO_STASH, id, 0, na, 1);
     const uint32_t room = f.has & GDN_CHECK_HAS_HI ? f.hi_capacity : 0;
     if (kind == KEPT && na > room) found(r, GDN_BAD_NO_KEPT, id, 0, na, room);
+    if (kind == KEPT && na && na <= room) check_hi(r, f, id, na);
 }
 GDN_DEVICE void check_accepted_rows(gdn_check_report *r, const check_fold &f, uint32_t b, uint32_t rows) {
     const uint32_t na = f.na[b];
@@ -88,6 +94,8 @@ GDN_DEVICE void check_accepted_rows(gdn_check_report *r, const check_fold &f, ui
         if (!(f.has & GDN_CHECK_HAS_STASH)) found(r, GDN_BAD_NO_STASH, b, 0, na, 0);
     } else if (na < rows && !(f.has & GDN_CHECK_HAS_HI)) {
         found(r, GDN_BAD_NO_HI, b, 0, na, rows);
+    } else if (na < rows) {
+        check_hi(r, f, b, na);
     }
 }
 
@@ -97,8 +105,8 @@ gdn_check_values(gdn_check_report *report, const void *offsets, uint32_t wide, u
                  const uint64_t *in_table, const uint64_t *out_table, uint32_t pairs, const uint8_t *fresh, const float *gate, uint32_t nv,
                  uint32_t gb_stride, uint32_t log_gate, const int32_t *accepted, uint32_t most_accepted, uint32_t most_kept,
                  const int32_t *ids, uint32_t num_ids, const uint32_t *na, const uint32_t *flag, const uint32_t *record, uint32_t has,
-                 uint32_t hi_capacity, uint32_t k_rows) {
-    const check_fold fold { na, flag, record, has, hi_capacity };
+                 uint32_t hi_capacity, uint32_t k_rows, const uint64_t *hi, uint32_t slab_entries) {
+    const check_fold fold { na, flag, record, has, hi_capacity, hi, slab_entries };
     const check_lists l { offsets, wide, batch, seq_len, in_slots, out_slots, in_table, out_table };
     for (uint32_t b = blockIdx.x; b < batch; b += gridDim.x) {
         const bool whole = check_offsets(report, l, b, max_total, max_each);

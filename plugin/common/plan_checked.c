@@ -78,6 +78,8 @@ gdn_status gdn__fail_checked(gdn_text *err, uint32_t op, const gdn_check_report 
     case GDN_BAD_NO_KEPT:
         return gdn__fail(err, GDN_E_ARG, "%s: %s, but sequence %u accepted %lld kept rows", name,
                          bound ? "hi_capacity is below that" : "pointer 'hi_tables' is NULL", r->a, value);
+    case GDN_BAD_HI_ENTRY:
+        return gdn__fail(err, GDN_E_CHECKED, "%s: hi_tables has no state for sequence %u after row %lld", name, r->a, value);
     default: return bad_offset(err, op, r);
     }
 }

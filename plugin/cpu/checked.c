@@ -101,8 +101,7 @@ static gdn_status check_record(const gdn_cpu_rule *c, uint32_t op, gdn_text *err
         if (na == 0) continue;
         if (kind == GDN_RECORD_DEFERRED && !c->stash) return bad(err, op, GDN_BAD_NO_STASH, id, 0, na, 1);
         if (kind == GDN_RECORD_KEPT && na > room) return bad(err, op, GDN_BAD_NO_KEPT, id, 0, na, room);
-        if (kind == GDN_RECORD_KEPT && !gdn__step_hi(c, b, na - 1))
-            return gdn__fail(err, GDN_E_CHECKED, "%s: hi_tables has no state for sequence %u after row %u", gdn__op_name(op), id, na - 1);
+        if (kind == GDN_RECORD_KEPT && !gdn__step_hi(c, b, na - 1)) return bad(err, op, GDN_BAD_HI_ENTRY, id, 0, na - 1, 0);
     }
     return GDN_OK;
 }
@@ -114,8 +113,7 @@ static gdn_status check_kept(const gdn_cpu_rule *c, uint32_t op, gdn_text *err) 
         if (c->na[b] == 0 || c->na[b] >= rows || is_padding(c, b)) continue;
         if (!c->hi) return bad(err, op, GDN_BAD_NO_HI, b, 0, c->na[b], (int64_t)rows);
         if (c->addr == GDN_STATE_TABLE && !((const uint64_t *)c->hi)[(uint64_t)(c->na[b] - 1) * c->slab_entries + b])
-            return gdn__fail(err, GDN_E_CHECKED, "%s: hi_tables has no state for sequence %u after row %u", gdn__op_name(op), b,
-                             c->na[b] - 1);
+            return bad(err, op, GDN_BAD_HI_ENTRY, b, 0, c->na[b] - 1, 0);
     }
     return GDN_OK;
 }

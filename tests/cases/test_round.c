@@ -3,6 +3,7 @@
 #include "guard.h"
 #include "numeric.h"
 #include "target.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -288,6 +289,27 @@ static void a_checked_round_finds_what_a_checked_fold_does(void **state) {
     down(&w);
 }
 
+/* A table of kept states without the one that is to be taken. */
+static void a_checked_round_misses_an_entry(void **state) {
+    (void)state;
+    for (uint32_t words = 0; words < 2; words++) {
+        world w;
+        up(&w, true, words, GDN_PLAN_CHECKED, GDN_STATE_K_MAJOR, GDN_HEADS_GROUPED);
+        draw(&w, 0);
+        const uint32_t at = words ? (uint32_t)w.ids[1] : 1u;
+        char want[96];
+        memset(w.na, 0, sizeof w.na);
+        w.na[1] = 2, w.k_rows = words ? 0 : 3;
+        if (words) ((uint32_t *)(void *)w.m[1].word[1].p)[at] = GDN_RECORD_KEPT | 4;
+        ((uint64_t *)(void *)w.m[1].tab.p)[BATCH + GDN_SLAB_ENTRIES + at] = 0;
+        (void)snprintf(want, sizeof want, "hi_tables has no state for sequence %u after row 1", (unsigned)at);
+        target_log_clear();
+        assert_int_equal(one_launch(&w, UINT32_MAX), GDN_E_CHECKED);
+        assert_true(target_logged(want));
+        down(&w);
+    }
+}
+
 static void refusals_are_those_of_verify_woa(void **state) {
     (void)state;
     world w = { .act = target_act() };
@@ -329,6 +351,7 @@ int main(void) {
         cmocka_unit_test(a_round_is_fold_and_verify_woa),
         cmocka_unit_test(a_round_in_the_other_forms),
         cmocka_unit_test(a_checked_round_finds_what_a_checked_fold_does),
+        cmocka_unit_test(a_checked_round_misses_an_entry),
         cmocka_unit_test(refusals_are_those_of_verify_woa),
         cmocka_unit_test(memory_of_two_rounds_lies_apart),
     };

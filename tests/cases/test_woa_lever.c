@@ -16,7 +16,7 @@ static void B72_deferred_mode_only_on_request(void **state) {
                          .max_batch = 2,
                          .max_rows = 4,
                          .stash_seqs = 2 };
-    plan_fails(&s, GDN_REFUSED, "not requested");
+    plan_fails(&s, GDN_REFUSED, "not requested: it takes lever gdn_woa");
     s.k_dim = s.v_dim = 64; /* the first guard is named, whatever else does not fit */
     plan_fails(&s, GDN_REFUSED, "not requested");
     gdn_route r = { .struct_size = sizeof r };

@@ -282,6 +282,11 @@ static void test_route(void **state) {
     expect("", "route norm eps=nan", 2, "eps: 'nan' is not a finite number");
     expect("", NORM " --sm-count 0", 2, "--sm-count: '0' is not a whole number from 1");
     expect("", "route verify rows=4", 2, "batch is missing");
+    expect("", "route round --fields", 0, "  k_rows (optional)");
+    expect("",
+           "route round act_type=bf16 state_type=f32 nk=2 nv=4 k_dim=128 v_dim=128 gate_form=linear state_addr=pool max_rows=4 max_batch=1 "
+           "stash_seqs=1 --set gdn_woa=1 rows=4 batch=1",
+           0, "guard      -");                          /* k_rows may be left out */
     expect("", "route prefill nk=2", 2, "gdn route: "); /* the plugin names what is not set */
     expect("", "route verify --fields", 0, "  state_addr         u32  contiguous=0, pool=1, table=2");
     expect("", "route fold --fields", 0, "  k_rows");

@@ -7,15 +7,15 @@
 
 /* Where a launch has what is looked at; pointers are places in its list, NONE where there is no such argument. */
 typedef struct lists {
-    int32_t offsets, in_slots, out_slots, fresh, gate, accepted, ids, in_table, out_table, na, flag, record;
+    int32_t offsets, in_slots, out_slots, fresh, gate, accepted, ids, in_table, out_table, na, flag, record, hi_table;
     uint32_t wide, batch, seq_len;
     uint64_t max_total, max_each, num_in, num_out;
-    uint32_t pairs, nv, gb_stride, log_gate, most_accepted, most_kept, num_ids, has, hi_capacity, k_rows;
+    uint32_t pairs, nv, gb_stride, log_gate, most_accepted, most_kept, num_ids, has, hi_capacity, k_rows, slab_entries;
 } lists;
 enum { NONE = -1 };
 
 static lists none(uint32_t batch) {
-    return (lists) { NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, .batch = batch, .k_rows = UINT32_MAX };
+    return (lists) { NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE, .batch = batch, .k_rows = UINT32_MAX };
 }
 
 static lists of_conv(const gdn_conv_shape *s, const gdn__call *c) {
@@ -67,14 +67,18 @@ static int32_t ids_of(uint32_t op) {
                                      : NONE;
 }
 
+static void add_hi(const gdn_rule_shape *s, int32_t place, lists *l) {
+    l->hi_capacity = s->hi_capacity;
+    if (s->state_addr == GDN_STATE_TABLE) l->hi_table = place, l->slab_entries = s->slab_entries;
+}
 static void add_fold(const gdn_rule_shape *s, const gdn__call *c, lists *l) {
     l->na = GDN_FOLD_P_NA;
     if (gdn__by_sequence(&s->base))
         l->record = GDN_FOLD_P_FLAG; /* in its place */
     else
         l->flag = GDN_FOLD_P_FLAG;
+    add_hi(s, GDN_FOLD_P_HI, l);
     l->has = (c->ptr[GDN_FOLD_P_STASH] ? GDN_CHECK_HAS_STASH : 0u) | (c->ptr[GDN_FOLD_P_HI] ? GDN_CHECK_HAS_HI : 0u);
-    l->hi_capacity = s->hi_capacity;
 }
 
 static void add_round(const gdn_rule_shape *s, const gdn__call *c, lists *l) {
@@ -84,8 +88,8 @@ static void add_round(const gdn_rule_shape *s, const gdn__call *c, lists *l) {
     else
         l->flag = GDN_ROUND_P_PENDING_FLAG;
     l->k_rows = c->u32[GDN_ROUND_U_K_ROWS];
+    add_hi(s, GDN_ROUND_P_HI, l);
     l->has = GDN_CHECK_HAS_STASH | (c->ptr[GDN_ROUND_P_HI] ? GDN_CHECK_HAS_HI : 0u);
-    l->hi_capacity = s->hi_capacity;
 }
 
 static lists of_rule(const gdn_rule_shape *s, const gdn__call *c) {
@@ -220,6 +224,8 @@ static void pack(const gdn_plan *p, gdn__call *c, const lists *l, gpu_args *a) {
     gpu_arg_u32(a, l->has);
     gpu_arg_u32(a, l->hi_capacity);
     gpu_arg_u32(a, l->k_rows);
+    PTR_(hi_table, 8);
+    gpu_arg_u32(a, l->slab_entries);
 #undef PTR_
 }
 
