@@ -284,8 +284,8 @@ static void test_targets(void **state) {
     gdn_options opt = options(NULL, FIXTURES);
     seen s = { 0 };
     assert_int_equal(gdn_targets(&opt, note, &s, reason_of(&r)), GDN_OK);
-    assert_int_equal(strncmp(s.names, "hopper gb10 cpu bad_magic bad_name frozen01 frozen02 good gpu ", 60), 0);
-    assert_int_equal(s.usable, 7); /* frozen01, frozen02, good, init_fails (not begun), newer, older, unloadable */
+    assert_int_equal(strncmp(s.names, "hopper gb10 cpu bad_magic bad_name frozen01 frozen02 frozen03 good gpu ", 71), 0);
+    assert_int_equal(s.usable, 8); /* frozen01, frozen02, frozen03, good, init_fails (not begun), newer, older, unloadable */
     assert_contains(s.reasons, "major1: target 'major1' could not be opened; tried " FIXTURES
                                "/libgdn_major1.so (plugin_path): plugin ABI 1.3, host 0.3");
     assert_contains(s.reasons, "gpu: target 'gpu' needs a GPU (sm_90a)");
