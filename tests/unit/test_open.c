@@ -327,7 +327,7 @@ static void test_targets_settings(void **state) {
         assert_true((gdn_open(&opt, &g, NULL) == GDN_OK) == !rows[i].reason);
         gdn_close(g);
         if (rows[i].reason) assert_contains(s.reasons, rows[i].reason);
-        assert_int_equal(s.usable, rows[i].reason ? 0 : 7);
+        assert_int_equal(s.usable, rows[i].reason ? 0 : 8);
         assert_contains(s.reasons, "major1: target 'major1' could not be opened"); /* what does not load keeps its reason */
     }
 }
