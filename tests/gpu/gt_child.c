@@ -40,7 +40,7 @@ static gdn *open_all(const char *target) {
 }
 
 /* Every operation: those of a layer, the model's b/a projection among them, and the rule of a model of 16 and 48 heads on a pool of
- * states, as an engine has it: a long prompt alone, which passes in segments, and eight sequences. GPU_TEST_LOG_FORM: with the logarithms
+ * states, as an engine has it: a long prompt alone, and eight sequences. GPU_TEST_LOG_FORM: with the logarithms
  * of the gates, and q and k normalised in the kernels. */
 static const uint32_t rules[] = {
     GDN_OP_PREFILL, GDN_OP_PREFILL, GDN_OP_DECODE, GDN_OP_VERIFY, GDN_OP_VERIFY_WOA, GDN_OP_FOLD, GDN_OP_ROUND

@@ -137,7 +137,7 @@ static void cold_start(void **state) {
                       log ? "log gates and L2 norm" : "linear gates", compiler.builds, compiler.batches, ms, opened - begin);
         if (!TEST_LIGHT) assert_true(ms / 2 <= BOUND_MS);
         assert_true(compiler.builds >= 20);
-        assert_in_range(compiler.batches, 2, 4); /* the start, the b/a projection's, the model's; segments come with a long prompt */
+        assert_in_range(compiler.batches, 2, 4); /* the start, the b/a projection's, the model's */
         id->ops->fini(ctx);
         gdn__jit_close(&compiler.jit);
         gdn__env_drop(&env);
