@@ -55,8 +55,10 @@ static gdn_status take_states(gdn_engine *e, gdn_text *err) {
         s = gdn__arena_zeros(&e->mem, state_bytes(c), &l->state, err);
         if (s == GDN_OK) s = gdn__arena_zeros(&e->mem, conv_state_bytes(e), &l->conv_state, err);
         if (s == GDN_OK) s = gdn__arena_zeros(&e->mem, (e->max_rows - 1) * state_bytes(c), &l->hi, err);
-        if (s == GDN_OK) s = gdn__arena_zeros(&e->mem, sizeof(uint32_t), &l->engaged, err);
-        if (s == GDN_OK && e->woa) s = gdn__arena_zeros(&e->mem, stash, &l->stash, err);
+        for (uint32_t w = 0; w < 2; w++) {
+            if (s == GDN_OK) s = gdn__arena_zeros(&e->mem, sizeof(uint32_t), &l->engaged[w], err);
+            if (s == GDN_OK && e->woa) s = gdn__arena_zeros(&e->mem, stash, &l->stash[w], err);
+        }
     }
     return s;
 }
@@ -195,6 +197,14 @@ static gdn_status step(gdn_engine *e, const uint32_t *tokens, uint32_t rows, uin
     return s;
 }
 
+/* The accepted rows that wait for a round, onto the states. */
+static gdn_status settle(gdn_engine *e) {
+    gdn_status s = GDN_OK;
+    for (uint32_t i = 0; s == GDN_OK && e->unfolded && i < e->c.layers; i++) s = gdn__layer_fold(e, &e->layers[i], !e->now, GDN_WOA_ROWS);
+    if (s == GDN_OK) e->unfolded = false;
+    return s;
+}
+
 gdn_status gdn_engine_reset(gdn_engine *e, gdn_text *err) {
     gdn_status s = GDN_OK;
     for (uint32_t i = 0; s == GDN_OK && i < e->c.layers; i++) {
@@ -202,7 +212,7 @@ gdn_status gdn_engine_reset(gdn_engine *e, gdn_text *err) {
         if (s == GDN_OK) s = gdn_fill(e->g, stream(e), e->layers[i].conv_state, 0, conv_state_bytes(e));
     }
     if (s != GDN_OK) return lost(e, s, "reset", err);
-    e->shifted = e->broken = false;
+    e->shifted = e->broken = e->unfolded = false;
     e->pending = 0;
     e->position = 0;
     return GDN_OK;
@@ -213,6 +223,7 @@ gdn_status gdn_engine_prefill(gdn_engine *e, const uint32_t *tokens, uint64_t n,
     if (s == GDN_OK) s = check_tokens(e, tokens, n, err);
     if (s == GDN_OK && !n) s = gdn__engine_say(err, GDN_E_ARG, "prefill needs at least one token");
     if (s != GDN_OK) return s;
+    if ((s = settle(e)) != GDN_OK) return lost(e, s, "fold", err);
     for (uint64_t at = 0; at < n;) {
         const uint32_t rows = n - at < e->segment ? (uint32_t)(n - at) : e->segment;
         s = put_tokens(e, tokens + at, rows);
@@ -231,7 +242,8 @@ gdn_status gdn_engine_step(gdn_engine *e, uint32_t token, float *logits, gdn_tex
     gdn_status s = ready(e, err);
     if (s == GDN_OK) s = check_tokens(e, &token, 1, err);
     if (s != GDN_OK) return s;
-    s = step(e, &token, 1, GDN__RUN_DECODE, logits);
+    s = settle(e);
+    if (s == GDN_OK) s = step(e, &token, 1, GDN__RUN_DECODE, logits);
     if (s != GDN_OK) return lost(e, s, "decode", err);
     passed(e, 1);
     return GDN_OK;
@@ -243,8 +255,10 @@ gdn_status gdn_engine_verify(gdn_engine *e, const uint32_t *tokens, uint32_t row
         s = gdn__engine_say(err, GDN_E_ARG, "verify of %u rows, must be 1 to %u", rows, e->max_rows);
     if (s == GDN_OK) s = check_tokens(e, tokens, rows, err);
     if (s != GDN_OK) return s;
-    s = step(e, tokens, rows, GDN__RUN_VERIFY, logits);
+    if (rows != GDN_WOA_ROWS) s = settle(e);
+    if (s == GDN_OK) s = step(e, tokens, rows, GDN__RUN_VERIFY, logits);
     if (s != GDN_OK) return lost(e, s, "verify", err);
+    e->unfolded = false;
     e->pending = rows;
     return GDN_OK;
 }
@@ -253,12 +267,14 @@ gdn_status gdn_engine_accept(gdn_engine *e, uint32_t n, gdn_text *err) {
     if (!e->pending) return gdn__engine_say(err, GDN_E_ARG, "accept without a verify");
     if (!n || n > e->pending) return gdn__engine_say(err, GDN_E_ARG, "accept of %u rows, must be 1 to %u", n, e->pending);
     const int32_t offset = (int32_t)n;
+    const bool later = e->woa && e->plans[GDN__PLAN_ROUND] && e->pending == GDN_WOA_ROWS;
     gdn_status s = gdn_copy_in(e->g, stream(e), e->na, &n, sizeof n);
     if (s == GDN_OK) s = gdn_copy_in(e->g, stream(e), e->accepted, &offset, sizeof offset);
     if (!e->stream) gdn__pace_begin(&e->pace[e->pending]);
-    for (uint32_t i = 0; s == GDN_OK && i < e->c.layers; i++) s = gdn__layer_fold(e, &e->layers[i], e->pending);
+    for (uint32_t i = 0; s == GDN_OK && !later && i < e->c.layers; i++) s = gdn__layer_fold(e, &e->layers[i], e->now, e->pending);
     if (!e->stream) gdn__pace_end(&e->pace[e->pending], false);
     if (s != GDN_OK) return lost(e, s, "accept", err);
+    if (later) e->unfolded = true, e->now ^= 1;
     e->shifted = true;
     e->position += n;
     e->pending = 0;
@@ -299,7 +315,7 @@ gdn_status gdn_engine_routes(const gdn_engine *e, gdn_engine_route_fn each, void
         [GDN__PLAN_DECODE] = GDN_OP_DECODE,    [GDN__PLAN_VERIFY] = GDN_OP_VERIFY,
         [GDN__PLAN_WOA] = GDN_OP_VERIFY_WOA,   [GDN__PLAN_FOLD] = GDN_OP_FOLD,
         [GDN__PLAN_CLEAR] = GDN_OP_FLAG_CLEAR, [GDN__PLAN_NORM] = GDN_OP_NORM,
-        [GDN__PLAN_STEP] = GDN_OP_DECODE_STEP,
+        [GDN__PLAN_ROUND] = GDN_OP_ROUND,      [GDN__PLAN_STEP] = GDN_OP_DECODE_STEP,
     };
     static const char *const projections[GDN__PROJECTIONS] = { "qkvz", "out", "gate_up", "down" };
     for (uint32_t i = 0; i < GDN__PLANS; i++) {

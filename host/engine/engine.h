@@ -1,7 +1,7 @@
 /* engine.h - a small engine: one sequence of a qwen3_next checkpoint, the GDN parts through a target, the rest dense.
  *
  * Per layer: x += linear_attn(rmsnorm(x; 1 + w)); x += mlp(rmsnorm(x; 1 + w)); at the end a norm and the head. linear_attn is
- * projection, then through gdn_launch only: conv_fused, ba_gates, prefill | decode | verify (or verify_woa), norm; then the
+ * projection, then through gdn_launch only: conv_fused, ba_gates, prefill | decode | verify (or verify_woa, round), norm; then the
  * output projection. All memory is the target's. dtype GDN_F32: everything f32. GDN_BF16: activations bf16 between stages.
  *
  * With w4a4 the weights of the four projections of each layer are quantised to NVFP4 when they are loaded, and their products are

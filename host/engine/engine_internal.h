@@ -22,6 +22,7 @@ enum {
     GDN__PLAN_FOLD,
     GDN__PLAN_CLEAR,
     GDN__PLAN_NORM,
+    GDN__PLAN_ROUND, /* NULL: accepted rows are folded by themselves */
     GDN__PLAN_STEP,  /* NULL: a decode step goes by conv, decode and norm */
     GDN__PLAN_QUANT, /* and of the other projections */
     GDN__PLAN_W4A4 = GDN__PLAN_QUANT + 4,
@@ -44,9 +45,10 @@ typedef struct gdn__layer {
     uint64_t norm1, norm2;            /* f32, 1 + w                                    */
     uint64_t dense[GDN__PROJECTIONS]; /* weights; 0 where fp4 has them                 */
     gdn__fp4 fp4[GDN__PROJECTIONS];
-    uint64_t ba, conv, gdn_norm;                    /* activation type; ba rows as in the checkpoint */
-    uint64_t a_log, dt_bias;                        /* f32                                           */
-    uint64_t state, conv_state, hi, stash, engaged; /* the sequence                                  */
+    uint64_t ba, conv, gdn_norm;    /* activation type; ba rows as in the checkpoint */
+    uint64_t a_log, dt_bias;        /* f32                                           */
+    uint64_t state, conv_state, hi; /* the sequence                                  */
+    uint64_t stash[2], engaged[2];  /* of the verify that is now, and before         */
 } gdn__layer;
 
 /* Device buffers for one segment of rows. */
@@ -93,9 +95,11 @@ struct gdn_engine {
     bool shifted;          /* the conv window starts at *accepted                 */
     bool broken;           /* a launch failed: reset first                        */
     uint32_t pending;      /* rows of a verify that wait for accept               */
+    uint32_t now;          /* which stash the next verify leaves                  */
+    bool unfolded;         /* *na rows of the other one are not in the states yet */
     uint64_t position;
-    gdn__pace pace[GDN_ENGINE_MAX_ROWS + 1];    /* of steps and verifies, by their rows; on host memory */
-    gdn__step steps[2][GDN_ENGINE_MAX_ROWS][2]; /* decode or verify, rows - 1, shifted */
+    gdn__pace pace[GDN_ENGINE_MAX_ROWS + 1];          /* of steps and verifies, by their rows; on host memory */
+    gdn__step steps[2][GDN_ENGINE_MAX_ROWS][2][2][2]; /* decode or verify, rows - 1, shifted, now, unfolded */
     uint64_t replays;
     bool no_graph;
     char graph_why[200]; /* the last capture that failed */
@@ -126,6 +130,6 @@ void gdn__steps_drop(gdn_engine *e);
 /* engine_layer.c: how the rows of one forward pass go through the rule */
 enum { GDN__RUN_PREFILL, GDN__RUN_DECODE, GDN__RUN_VERIFY };
 gdn_status gdn__layer_run(gdn_engine *e, const gdn__layer *l, uint32_t rows, uint32_t how);
-gdn_status gdn__layer_fold(gdn_engine *e, const gdn__layer *l, uint32_t rows);
+gdn_status gdn__layer_fold(gdn_engine *e, const gdn__layer *l, uint32_t which, uint32_t rows); /* of stash `which` */
 
 #endif

@@ -81,16 +81,39 @@ static gdn_status run_woa(gdn_engine *e, const gdn__layer *l, uint32_t rows) {
         [GDN_VERIFY_WOA_P_GATE] = in.gate,
         [GDN_VERIFY_WOA_P_BETA] = in.beta,
         [GDN_VERIFY_WOA_P_OUTPUT] = e->rows.core,
-        [GDN_VERIFY_WOA_P_STASH] = l->stash,
-        [GDN_VERIFY_WOA_P_FLAG] = l->engaged,
+        [GDN_VERIFY_WOA_P_STASH] = l->stash[e->now],
+        [GDN_VERIFY_WOA_P_FLAG] = l->engaged[e->now],
         [GDN_VERIFY_WOA_P_WORKSPACE] = e->workspace,
     };
     const uint32_t u32[GDN_VERIFY_WOA_N_U32] = { [GDN_VERIFY_WOA_U_ROWS] = rows, [GDN_VERIFY_WOA_U_BATCH] = 1 };
     return gdn__plan_launch(e, GDN__PLAN_WOA, GDN_VERIFY_WOA_N_PTR, ptr, GDN_VERIFY_WOA_N_U32, u32);
 }
 
+/* The rows that were accepted before, and these. */
+static gdn_status run_round(gdn_engine *e, const gdn__layer *l, uint32_t rows) {
+    const inputs in = rule_inputs(e);
+    const uint64_t ptr[GDN_ROUND_N_PTR] = {
+        [GDN_ROUND_P_STATE] = l->state,
+        [GDN_ROUND_P_QUERY] = in.q,
+        [GDN_ROUND_P_KEY] = in.k,
+        [GDN_ROUND_P_VALUE] = in.v,
+        [GDN_ROUND_P_GATE] = in.gate,
+        [GDN_ROUND_P_BETA] = in.beta,
+        [GDN_ROUND_P_OUTPUT] = e->rows.core,
+        [GDN_ROUND_P_STASH] = l->stash[e->now],
+        [GDN_ROUND_P_FLAG] = l->engaged[e->now],
+        [GDN_ROUND_P_PENDING] = l->stash[!e->now],
+        [GDN_ROUND_P_NA] = e->na,
+        [GDN_ROUND_P_PENDING_FLAG] = l->engaged[!e->now],
+        [GDN_ROUND_P_WORKSPACE] = e->workspace,
+    };
+    const uint32_t u32[GDN_ROUND_N_U32] = { [GDN_ROUND_U_ROWS] = rows, [GDN_ROUND_U_BATCH] = 1 };
+    return gdn__plan_launch(e, GDN__PLAN_ROUND, GDN_ROUND_N_PTR, ptr, GDN_ROUND_N_U32, u32);
+}
+
 static gdn_status run_verify(gdn_engine *e, const gdn__layer *l, uint32_t rows) {
-    const uint64_t flag[GDN_FLAG_CLEAR_N_PTR] = { [GDN_FLAG_CLEAR_P_FLAG] = l->engaged };
+    if (e->unfolded) return run_round(e, l, rows);
+    const uint64_t flag[GDN_FLAG_CLEAR_N_PTR] = { [GDN_FLAG_CLEAR_P_FLAG] = l->engaged[e->now] };
     const gdn_status s = gdn__plan_launch(e, GDN__PLAN_CLEAR, GDN_FLAG_CLEAR_N_PTR, flag, 0, NULL);
     if (s != GDN_OK) return s;
     if (e->woa && rows == GDN_WOA_ROWS) return run_woa(e, l, rows);
@@ -104,10 +127,10 @@ static gdn_status run_verify(gdn_engine *e, const gdn__layer *l, uint32_t rows) 
     return gdn__plan_launch(e, GDN__PLAN_VERIFY, GDN_VERIFY_N_PTR, ptr, GDN_VERIFY_N_U32, u32);
 }
 
-gdn_status gdn__layer_fold(gdn_engine *e, const gdn__layer *l, uint32_t rows) {
+gdn_status gdn__layer_fold(gdn_engine *e, const gdn__layer *l, uint32_t which, uint32_t rows) {
     const uint64_t ptr[GDN_FOLD_N_PTR] = {
-        [GDN_FOLD_P_STATE] = l->state, [GDN_FOLD_P_STASH] = l->stash,  [GDN_FOLD_P_NA] = e->na,
-        [GDN_FOLD_P_HI] = l->hi,       [GDN_FOLD_P_FLAG] = l->engaged,
+        [GDN_FOLD_P_STATE] = l->state, [GDN_FOLD_P_STASH] = l->stash[which],  [GDN_FOLD_P_NA] = e->na,
+        [GDN_FOLD_P_HI] = l->hi,       [GDN_FOLD_P_FLAG] = l->engaged[which],
     };
     const uint32_t u32[GDN_FOLD_N_U32] = { [GDN_FOLD_U_K_ROWS] = rows, [GDN_FOLD_U_BATCH] = 1 };
     return gdn__plan_launch(e, GDN__PLAN_FOLD, GDN_FOLD_N_PTR, ptr, GDN_FOLD_N_U32, u32);

@@ -1,7 +1,8 @@
 /* engine_plans.c - one plan an operation, for the engine's maxima; all layers use the same plans.
  *
  * A verify of fewer than four rows, or one that write-on-accept is not asked for, goes by `verify`; fold then copies the kept
- * state, or applies the stash: one way to accept for both. */
+ * state, or applies the stash: one way to accept for both. Where the target has `round`, accepted rows of a write-on-accept verify wait
+ * for the next one, which folds them; whatever else comes first folds them by itself. */
 #include "engine_internal.h"
 #include "engine_text.h"
 
@@ -42,7 +43,7 @@ static gdn_status make_conv(gdn_engine *e, uint32_t slot, uint32_t tokens, uint3
 static gdn_status make_rule(gdn_engine *e, uint32_t slot, uint32_t op, gdn_text *err) {
     const gdn_model_config *c = &e->c;
     const uint32_t channels = gdn_config_channels(c);
-    const bool deferred = op == GDN_OP_VERIFY_WOA || op == GDN_OP_FOLD;
+    const bool deferred = op == GDN_OP_VERIFY_WOA || op == GDN_OP_FOLD || op == GDN_OP_ROUND;
     const gdn_rule_shape shape = {
         .base = base(e, op, sizeof shape, 0),
         .nk = c->nk,
@@ -125,6 +126,16 @@ static gdn_status make_step(gdn_engine *e, gdn_text *err) {
     return GDN_OK;
 }
 
+/* A round in one launch, where the target has it: the same bytes as fold and verify_woa. */
+static gdn_status make_round(gdn_engine *e, gdn_text *err) {
+    gdn_info info = { .struct_size = (uint32_t)sizeof info };
+    if (!e->woa || gdn_describe(e->g, &info) || info.abi_minor < 3) return GDN_OK;
+    const gdn_status s = make_rule(e, GDN__PLAN_ROUND, GDN_OP_ROUND, err);
+    if (s <= 0) return s;
+    if (err && err->cap) err->len = 0, err->buf[0] = 0; /* refused or absent: no complaint */
+    return GDN_OK;
+}
+
 static gdn_status workspace_of(const gdn_engine *e, uint32_t plan, uint64_t *bytes, gdn_text *err) {
     gdn_route r = { .struct_size = (uint32_t)sizeof r };
     const gdn_status s = gdn_explain(e->plans[plan], 0, NULL, &r);
@@ -152,6 +163,7 @@ gdn_status gdn__plans_make(gdn_engine *e, gdn_text *err) {
     if (s == GDN_OK) s = make_rule(e, GDN__PLAN_VERIFY, GDN_OP_VERIFY, err);
     if (s == GDN_OK && e->woa) s = make_rule(e, GDN__PLAN_WOA, GDN_OP_VERIFY_WOA, err);
     if (s == GDN_OK) s = make_rule(e, GDN__PLAN_FOLD, GDN_OP_FOLD, err);
+    if (s == GDN_OK) s = make_round(e, err);
     if (s == GDN_OK) s = make_rest(e, err);
     if (s == GDN_OK) s = make_step(e, err);
     if (s == GDN_OK) s = make_workspace(e, err);

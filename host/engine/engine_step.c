@@ -2,8 +2,9 @@
  * once for each kind and replayed.
  *
  * All that changes from step to step lies in device memory (the tokens, the accepted count), so that one graph serves every step of
- * its kind: decode or verify, its rows, and whether the conv window is shifted. The first pass of a kind is launched kernel by kernel,
- * which loads whatever is loaded lazily; the second is captured. A capture that fails is not tried again. */
+ * its kind: decode or verify, its rows, whether the conv window is shifted, which stash is written and whether the other is folded. The
+ * first pass of a kind is launched kernel by kernel, which loads whatever is loaded lazily; the second is captured. A capture that fails is
+ * not tried again. */
 #include "engine_internal.h"
 #include <string.h>
 
@@ -57,7 +58,7 @@ static void count(gdn_engine *e, const gdn__step *step) {
 
 gdn_status gdn__step_run(gdn_engine *e, uint32_t rows, uint32_t how) {
     pass p = { e, rows, how };
-    gdn__step *step = &e->steps[how == GDN__RUN_VERIFY][rows - 1][e->shifted];
+    gdn__step *step = &e->steps[how == GDN__RUN_VERIFY][rows - 1][e->shifted][e->now][e->unfolded];
     if (!e->stream || e->no_graph) return enqueue(&p);
     if (step->seen && !step->graph && !step->never) capture(e, step, &p);
     step->seen = true;
@@ -68,6 +69,6 @@ gdn_status gdn__step_run(gdn_engine *e, uint32_t rows, uint32_t how) {
 }
 
 void gdn__steps_drop(gdn_engine *e) {
-    gdn__step *const all = &e->steps[0][0][0];
+    gdn__step *const all = &e->steps[0][0][0][0][0];
     for (size_t i = 0; i < sizeof e->steps / sizeof *all; i++) gdn__stream_drop(e->stream, all[i].graph);
 }

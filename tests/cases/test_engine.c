@@ -107,6 +107,11 @@ static void verified(gdn_engine *e, const float *all, uint32_t rows, uint32_t ac
     near(got, all + (size_t)at * VOCAB, 3 * VOCAB, tol, "prefill after accept");
 }
 
+static void count_rounds(void *user, const char *name, const gdn_route *r, uint64_t launches) {
+    (void)r;
+    if (!strcmp(name, "round")) *(uint64_t *)user += launches;
+}
+
 static void verify_and_accept(void **state) {
     (void)state;
     tiny t = { .vocab = 40, .hidden = 32, .inter = 48, .layers = 2, .nk = 2, .nv = 4, .dim = 128, .width = 4, .f32 = true };
@@ -116,6 +121,9 @@ static void verify_and_accept(void **state) {
         float *all = by_prefill(e, TOKENS);
         for (uint32_t rows = 1; rows <= GDN_ENGINE_MAX_ROWS; rows++)
             for (uint32_t accept = 1; accept <= rows; accept++) verified(e, all, rows, accept, 2e-4);
+        uint64_t rounds = 0; /* a verify of four rows behind one whose rows were accepted */
+        assert_int_equal(gdn_engine_routes(e, count_rounds, &rounds), GDN_OK);
+        assert_true(woa ? rounds > 0 : rounds == 0);
         /* The control: one row too many accepted, and the next logits are others. */
         float got[GDN_ENGINE_MAX_ROWS * VOCAB];
         const uint32_t tried[2] = { text[9], (text[10] + 1) % VOCAB };
