@@ -14,7 +14,7 @@ enum { D = 128, ROWS = 4, MAX_BATCH = 256 };
 static uint64_t filled(gpu_bench *b, uint64_t n, bool f32, float lo, float hi) {
     enum { PATTERN = (1 << 22) - 3 };
     const uint64_t size = f32 ? 4 : 2, p = gpu_bench_take(b, n * size, false), m = n < PATTERN ? n : PATTERN;
-    unsigned char *host = p ? malloc(m * size) : NULL;
+    unsigned char *host = p && m ? malloc(m * size) : NULL;
     static uint32_t seed = 20240817;
     for (uint64_t i = 0; host && i < m; i++) {
         seed = seed * 1664525u + 1013904223u;
