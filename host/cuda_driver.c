@@ -64,6 +64,11 @@ static void put(gdn__cuda_api *api, size_t at, void *symbol) {
     memcpy((char *)api + at, &symbol, sizeof symbol);
 }
 
+static gdn_status refuse_stub(const gdn__cuda_api *api, gdn_text *err) {
+    gdn__text_set(err, "%s is a stub for linking (error 34), not a driver: take its folder off the library path", api->path);
+    return GDN_E_NODRIVER;
+}
+
 static gdn_status resolve(gdn__cuda_api *api, gdn_text *err) {
     void *symbol = dlsym(api->library, "cuGetProcAddress_v2");
     get_proc_fn get = NULL;
@@ -77,6 +82,7 @@ static gdn_status resolve(gdn__cuda_api *api, gdn_text *err) {
         void *fn = NULL;
         int found = 0;
         const gdn__cu_result r = get(entries[i].name, &fn, entries[i].version, GDN__CU_PROC_LEGACY_STREAM, &found);
+        if (r == GDN__CU_STUB_LIBRARY) return refuse_stub(api, err); /* since 12 a stub answers so before anything is called */
         if ((r != GDN__CU_OK || !fn) && entries[i].required) {
             gdn__text_set(err, "%s does not offer %s as of version %d.%d (answer %d, %s): too old, or not a driver", api->path,
                           entries[i].name, entries[i].version / 1000, entries[i].version % 1000 / 10, r,
@@ -93,10 +99,7 @@ static gdn_status start(gdn__cuda_api *api, int *devices, gdn_text *err) {
     gdn__cu_result r = api->cuInit(0);
     const char *call = "cuInit";
     if (r == GDN__CU_NO_DEVICE) return GDN_OK;
-    if (r == GDN__CU_STUB_LIBRARY) {
-        gdn__text_set(err, "%s is a stub for linking (error 34), not a driver: take its folder off the library path", api->path);
-        return GDN_E_NODRIVER;
-    }
+    if (r == GDN__CU_STUB_LIBRARY) return refuse_stub(api, err);
     if (r == GDN__CU_OK) r = api->cuDriverGetVersion(&api->version), call = "cuDriverGetVersion";
     if (r == GDN__CU_OK) r = api->cuDeviceGetCount(devices), call = "cuDeviceGetCount";
     if (r == GDN__CU_OK) return GDN_OK;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char *set_or_null(const gdn__env *env, const char *name) {
     const char *v = gdn__env_get(env, name);
@@ -21,6 +22,9 @@ gdn_status gdn__jit_open(gdn__jit *j, const gdn__env *env, const gdn__log *log, 
                       .kernels = set_or_null(env, "GDN_KERNEL_DIR"),
                       .print = print && strcmp(print, "0") != 0,
                       .nocache = nocache && strcmp(nocache, "0") != 0 };
+    struct stat st;
+    if (j->shipped[0] && (stat(j->shipped[0], &st) != 0 || !S_ISDIR(st.st_mode)))
+        gdn__log_line(&j->log, GDN_LOG_WARN, "nvrtc", "GDN_CUBIN_DIR=%s: no such folder; modules come from elsewhere", j->shipped[0]);
     if (pthread_mutex_init(&j->mutex, NULL) == 0) return GDN_OK;
     gdn__text_set(err, "a mutex could not be made");
     return GDN_E_INTERNAL;

@@ -425,6 +425,7 @@ static int f_cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsi
 
 EXPORT int cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *found);
 EXPORT int cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *found) {
+    if (state.lookup_error) return state.lookup_error;
     typedef void (*any)(void); /* what every function pointer may become */
 #define ROW(name, since, optional) \
     { #name, since, optional, (any)f_##name }

@@ -219,7 +219,8 @@ static void test_shipped(void **state) {
     MAKE(FAKE_NVRTC13, var, &a, 2);
     assert_contains(h.text, "shipped/");
     MAKE(FAKE_NVRTC13, var, &a, 0);                      /* from the cache now */
-    MAKE(FAKE_NVRTC13, "GDN_CUBIN_DIR=/nowhere", &a, 0); /* no such folder is nothing special */
+    MAKE(FAKE_NVRTC13, "GDN_CUBIN_DIR=/nowhere", &a, 0); /* what is there serves */
+    assert_contains(h.text, "GDN_CUBIN_DIR=/nowhere: no such folder");
 }
 
 /* A batch on several threads: each once, in parallel, with counted progress lines; what was there is not counted as compiled. */

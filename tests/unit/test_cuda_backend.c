@@ -64,6 +64,10 @@ static void test_open_refusals(void **state) {
     fake->init_error = 34;
     assert_int_equal(open_file(FAKE_LIBCUDA, &r), GDN_E_NODRIVER);
     assert_contains(r.buf, FAKE_LIBCUDA " is a stub for linking (error 34)");
+    fake->init_error = 0, fake->lookup_error = 34;
+    assert_int_equal(open_file(FAKE_LIBCUDA, &r), GDN_E_NODRIVER);
+    assert_contains(r.buf, FAKE_LIBCUDA " is a stub for linking (error 34)");
+    fake->lookup_error = 0;
     fake->init_error = 999;
     assert_int_equal(open_file(FAKE_LIBCUDA, &r), GDN_E_DRIVER);
     assert_contains(r.buf, "cuInit: CUDA_ERROR_FAKE (999)");
