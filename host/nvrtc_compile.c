@@ -26,6 +26,10 @@ gdn_status gdn__nvrtc_knows(const gdn__nvrtc *n, const char *arch, gdn_text *err
         gdn__text_set(err, "architecture '%s': expected sm_<number>, with a or f behind it or not (PTX is never made)", arch);
         return GDN_E_ARCH;
     }
+    if ((suffix == 'a' && number < 90) || (suffix == 'f' && number < 100)) {
+        gdn__text_set(err, "there is no %s: 'a' is for architectures from 90 on, 'f' from 100 on", arch);
+        return GDN_E_ARCH;
+    }
     for (int i = 0; i < n->n_archs; i++)
         if (n->archs[i] == (int)number) return GDN_OK;
     gdn__text_set(err, "%s is wanted; NVRTC %d.%d (%s) compiles for", arch, n->major, n->minor, n->path);

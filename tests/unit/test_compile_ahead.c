@@ -171,6 +171,8 @@ static void test_refusals(void **state) {
     assert_int_equal(compile(NULL, "sm_90a", &s, &r), GDN_E_ARG);
     assert_int_equal(compile("hopper", "compute_90", &s, &r), GDN_E_ARCH);
     assert_contains(r.buf, "PTX is never made");
+    assert_int_equal(compile("hopper", "sm_90f", &s, &r), GDN_E_ARCH); /* before anything is compiled */
+    assert_contains(r.buf, "there is no sm_90f");
     assert_int_equal(compile("hopper", "sm_130", &s, &r), GDN_E_ARCH);
     assert_contains(r.buf, "sm_130 is wanted; NVRTC 13.0");
     assert_int_equal(s.rows, 0);
