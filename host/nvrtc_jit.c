@@ -44,6 +44,7 @@ void gdn__jit_close(gdn__jit *j) {
         free(t->data);
         free(t);
     }
+    gdn__jit_said_drop(j);
     gdn__nvrtc_close(&j->nvrtc);
     free(j->nvrtc_why);
     gdn__cache_close(&j->cache);

@@ -23,6 +23,11 @@ typedef struct gdn__jit_text { /* of GDN_KERNEL_DIR, given to a job */
     void *data;
 } gdn__jit_text;
 
+typedef struct gdn__jit_said { /* what was warned of once for the life of the backend */
+    struct gdn__jit_said *next;
+    char *what;
+} gdn__jit_said;
+
 typedef struct gdn__jit {
     gdn__log log;
     const gdn__env *env;
@@ -43,6 +48,7 @@ typedef struct gdn__jit {
     gdn__nvrtc nvrtc;
     gdn__jit_note *notes;
     gdn__jit_text *texts;
+    gdn__jit_said *said;
 } gdn__jit;
 
 /* env must outlive it. Touches no file. */
@@ -87,6 +93,14 @@ gdn_status gdn__jit_look_any(gdn__jit *j, const gdn_compile_job *job, gdn__cubin
 /* A remembered failure, or GDN_ABSENT. */
 gdn_status gdn__jit_recall(gdn__jit *j, const gdn__key *content, gdn_text *err);
 void gdn__jit_note_add(gdn__jit *j, const gdn__key *content, gdn_status status, const char *why, const void *data, size_t size);
+
+/* ---- nvrtc_jit_said.c ---- */
+/* [any] Is `what` new to this backend? So that what holds for a folder is not told again for each module. */
+bool gdn__jit_first(gdn__jit *j, const char *what);
+/* [any] A module that was compiled and not written to the cache: a warning for each folder and reason, then info lines.
+ * why: ends in ": <the system's words>". */
+void gdn__jit_not_kept(gdn__jit *j, const gdn_compile_job *job, const char *why);
+void gdn__jit_said_drop(gdn__jit *j);
 
 /* ---- nvrtc_jit_build.c ---- */
 /* Under the key's lock: looks again, compiles, publishes. look: a hit meanwhile is taken (*hit). why has room for the whole log. */

@@ -36,24 +36,26 @@ static void dump(const gdn__jit *j, const gdn_compile_job *job, const gdn__compi
 }
 
 /* The folder of this NVRTC and the shard of the key, or NULL: then nothing is published. */
-static char *shard_folder(const gdn__jit *j, const gdn__key *key) {
+static char *shard_folder(const gdn__jit *j, const gdn__key *key, gdn_text *why) {
     char *id = gdn__format("%s/%s", j->cache.root, j->nvrtc.id);
     char *shard = id ? gdn__format("%s/%.2s", id, key->hex) : NULL;
-    const bool made = shard && gdn__folder_make(id, 0755, NULL) == GDN_OK && gdn__folder_make(shard, 0755, NULL) == GDN_OK;
+    const bool made = shard && gdn__folder_make(id, 0755, why) == GDN_OK && gdn__folder_make(shard, 0755, why) == GDN_OK;
+    if (!shard) gdn__text_set(why, "%s", gdn_status_text(GDN_E_NOMEM));
     free(id);
     if (made) return shard;
     free(shard);
     return NULL;
 }
 
-static void publish(gdn__jit *j, const gdn_compile_job *job, const gdn__key *key, const gdn__compiled *c) {
+static bool publish(gdn__jit *j, const gdn_compile_job *job, const gdn__key *key, const gdn__compiled *c) {
     char why[1024] = "";
     gdn_text text = { why, sizeof why, 0 };
     const gdn__entry_facts facts = { job, j->nvrtc.id, c->ms };
     char *folder = gdn__format("%s/%s", j->cache.root, j->nvrtc.id);
-    if (!folder || gdn__entry_write(folder, key, &facts, c->data, c->size, &text) != GDN_OK)
-        gdn__log_line(&j->log, GDN_LOG_WARN, "cache", "%s could not be kept: %s", job->name, folder ? why : gdn_status_text(GDN_E_NOMEM));
+    const bool kept = folder && gdn__entry_write(folder, key, &facts, c->data, c->size, &text) == GDN_OK;
+    if (!kept) gdn__jit_not_kept(j, job, folder ? why : gdn_status_text(GDN_E_NOMEM));
     free(folder);
+    return kept;
 }
 
 gdn_status gdn__jit_build(gdn__jit *j, const gdn_compile_job *job, const gdn__key *content, bool look, gdn__cubin *out, bool *hit,
@@ -72,9 +74,9 @@ gdn_status gdn__jit_build(gdn__jit *j, const gdn_compile_job *job, const gdn__ke
         gdn__text_set(why, "%s: %s", job->name, gdn_status_text(st));
         return st;
     }
-    if (keep && (shard = shard_folder(j, &key)) != NULL) {
-        lock = gdn__key_lock(shard, &key, &text);
-        if (lock < 0) gdn__log_line(&j->log, GDN_LOG_WARN, "cache", "%s: compiled and not kept: %s", job->name, reason);
+    if (keep) {
+        shard = shard_folder(j, &key, &text);
+        if (shard) lock = gdn__key_lock(shard, &key, &text);
         if (lock >= 0 && look && gdn__jit_look_cached(j, job, j->nvrtc.id, false, out) == GDN_OK) { /* another process was first */
             *hit = true;
             goto out;
@@ -89,9 +91,8 @@ gdn_status gdn__jit_build(gdn__jit *j, const gdn_compile_job *job, const gdn__ke
         goto out;
     }
     if (c.log) gdn__log_text(&j->log, GDN_LOG_DEBUG, "nvrtc", c.log);
-    if (lock >= 0)
-        publish(j, job, &key, &c);
-    else if (!j->nocache && !keep)
+    if (keep && lock < 0) gdn__jit_not_kept(j, job, reason);
+    if (!j->nocache && (lock < 0 || !publish(j, job, &key, &c))) /* then this process at least compiles it once only */
         gdn__jit_note_add(j, content, GDN_OK, "", c.data, c.size);
     *out = (gdn__cubin) { .data = c.data, .size = c.size, .ms = c.ms };
     (void)snprintf(out->nvrtc, sizeof out->nvrtc, "%s", j->nvrtc.id);

@@ -65,7 +65,11 @@ static gdn_status look_shipped(gdn__jit *j, const char *folder, const gdn_compil
     if (!folder || stat(folder, &st) != 0) return GDN_ABSENT;
     /* Its owner is whoever installed it: the folder was named, or configured. */
     gdn_status result = gdn__folder_check(folder, st.st_uid, &text);
-    if (result == GDN_OK) result = gdn__entry_read(folder, content, job->arch, st.st_uid, out, &text);
+    if (result != GDN_OK) {
+        if (gdn__jit_first(j, why)) tell_damage(j, result, why);
+        return result;
+    }
+    result = gdn__entry_read(folder, content, job->arch, st.st_uid, out, &text);
     tell_damage(j, result, why);
     return result;
 }

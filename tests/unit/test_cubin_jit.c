@@ -213,6 +213,21 @@ static void test_shipped(void **state) {
     assert_int_equal(chmod(shipped, 0777), 0);
     assert_int_equal(make("/nowhere/libnvrtc.so.13", var, &a, &r), GDN_E_NONVRTC);
     assert_contains(h.text, "shipped: everybody may write there");
+    /* The folder's fault is told once, not for each module. */
+    jit_env j;
+    gdn_compile_job three[] = { a, a, a };
+    gdn__cubin c[3];
+    gdn_status st[3];
+    three[1].name = "conv.cu", three[2].name = "norm.cu";
+    start(&j, FAKE_NVRTC12, var);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(gdn__jit_get(&j.jit, 3, three, NULL, NULL, c, st, NULL), GDN_OK);
+        for (int k = 0; k < 3; k++) gdn__cubin_free(&c[k]);
+    }
+    stop(&j);
+    assert_int_equal(times(h.text, "everybody may write there"), 1);
+    assert_int_equal(h.warnings, 1);
+    remove_tree(root);
     assert_int_equal(chmod(shipped, 0755), 0);
     (void)snprintf(path, sizeof path, "%s/%.2s/%.32s.cubin", shipped, key.hex, key.hex);
     write_file(path, "x", 1);
@@ -428,11 +443,44 @@ static void test_no_lock(void **state) {
     assert_int_equal(count_tree(root).entries, 0);
 }
 
+/* Nothing can be written: one warning for the folder and the reason, info lines for the other modules, and what was compiled
+ * serves this process. (A file where a folder is wanted stops root as well.) */
+static void test_told_once(void **state) {
+    (void)state;
+    enum { N = 3 };
+    const gdn_compile_job a = job_for("gates.cu", "k()", "sm_90a");
+    gdn_compile_job jobs[N] = { a, a, a };
+    gdn__cubin c[N];
+    gdn_status st[N];
+    jit_env j;
+    char id[96], blocked[128];
+    MAKE(FAKE_NVRTC13, NULL, &a, 2);
+    tree t = count_tree(root);
+    (void)snprintf(id, sizeof id, "%.*s", (int)(strrchr(t.last, '/') - t.last - 3), t.last);
+    remove_tree(id);
+    put(id, "in the way");
+    for (int i = 0; i < N; i++) jobs[i].name = i == 0 ? "a.cu" : i == 1 ? "b.cu" : "c.cu";
+    start(&j, FAKE_NVRTC13, NULL);
+    const int before = compiles();
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(gdn__jit_get(&j.jit, N, jobs, NULL, NULL, c, st, NULL), GDN_OK);
+        for (int i = 0; i < N; i++) gdn__cubin_free(&c[i]);
+    }
+    stop(&j);
+    assert_int_equal(compiles() - before, 1 + N);
+    assert_int_equal(h.warnings, 1);
+    assert_int_equal(times(h.text, "compiled and not kept: "), N);
+    assert_int_equal(times(h.text, "told once"), 1);
+    (void)snprintf(blocked, sizeof blocked, "%s/", id);
+    assert_contains(h.text, blocked);
+}
+
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = { TEST(test_misses),    TEST(test_without_nvrtc), TEST(test_arch_refused),
                                         TEST(test_damage),    TEST(test_memory_only),   TEST(test_shipped),
                                         TEST(test_batch),     TEST(test_longer_jobs),   TEST(test_print_and_dump),
-                                        TEST(test_processes), TEST(test_no_lock),       TEST(test_sources_of_a_folder) };
+                                        TEST(test_processes), TEST(test_no_lock),       TEST(test_sources_of_a_folder),
+                                        TEST(test_told_once) };
     return cmocka_run_group_tests_name("test_cubin_jit", tests, NULL, NULL) != 0;
 }
