@@ -81,7 +81,7 @@ void gdn__cache_open(gdn__cache *c, const gdn__env *env, const gdn__log *log, gd
     }
     if (st != GDN_OK) {
         gdn__text_set(why, "%s (%s)", reason, rule);
-        gdn__log_line(log, GDN_LOG_WARN, "cache", "compiled kernels are kept in memory only: %s (from %s)", reason, rule);
+        c->why = gdn__format("%s (from %s)", reason, rule);
     }
     free(base);
 }
@@ -111,7 +111,8 @@ char *gdn__cache_not_yet(const gdn__env *env, bool *writable) {
 
 void gdn__cache_close(gdn__cache *c) {
     free(c->root);
-    c->root = NULL;
+    free(c->why);
+    c->root = c->why = NULL;
 }
 
 bool gdn__cache_quarantine(const gdn__cache *c, const char *path) {

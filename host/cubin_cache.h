@@ -79,11 +79,12 @@ void gdn__key_unlock(const char *folder, const gdn__key *key, int fd);
 typedef struct gdn__cache {
     char *root; /* <base>/v1; NULL: memory only */
     bool writable;
+    char *why; /* not writable: the reason, with folder and setting; NULL also without memory for it */
     uint64_t max_bytes;
     int64_t opened; /* seconds; entries used since then are never removed */
 } gdn__cache;
-/* Never fails: a folder that cannot be used gives memory only and one warning that names it. The text
- * (may be NULL) says the same. */
+/* Never fails: a folder that cannot be used gives memory only, one that can only be read is read; why says the reason, and so
+ * does the text (may be NULL). Nothing is logged: it is no fault until something compiled has to be kept. */
 void gdn__cache_open(gdn__cache *c, const gdn__env *env, const gdn__log *log, gdn_text *why);
 void gdn__cache_close(gdn__cache *c);
 /* The folder that gdn__cache_open would make, when it is not there: nothing is made here. NULL: it is there, or cannot be made. Caller

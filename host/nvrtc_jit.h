@@ -100,6 +100,8 @@ bool gdn__jit_first(gdn__jit *j, const char *what);
 /* [any] A module that was compiled and not written to the cache: a warning for each folder and reason, then info lines.
  * why: ends in ": <the system's words>". */
 void gdn__jit_not_kept(gdn__jit *j, const gdn_compile_job *job, const char *why);
+/* [any] The cache takes nothing and something was compiled, or the cache cannot even be read and something is missing: one warning. */
+void gdn__jit_memory_only(gdn__jit *j);
 void gdn__jit_said_drop(gdn__jit *j);
 
 /* ---- nvrtc_jit_build.c ---- */

@@ -198,6 +198,7 @@ static void run(batch *b, const gdn_compile_job *jobs) {
     known_id(b->jit, id);
     uint32_t missing = first_pass(b, jobs, id);
     if (missing) {
+        if (!b->jit->cache.root && !b->jit->nocache) gdn__jit_memory_only(b->jit); /* what is missing may be there, unread */
         (void)gdn__jit_nvrtc(b->jit, &nvrtc, &why);
         if (nvrtc != GDN_OK) gdn__log_line(&b->jit->log, GDN_LOG_WARN, "nvrtc", "%s", reason);
         missing = second_pass(b, id, nvrtc, &why);

@@ -91,6 +91,7 @@ gdn_status gdn__jit_build(gdn__jit *j, const gdn_compile_job *job, const gdn__ke
         goto out;
     }
     if (c.log) gdn__log_text(&j->log, GDN_LOG_DEBUG, "nvrtc", c.log);
+    if (!keep && !j->nocache) gdn__jit_memory_only(j);
     if (keep && lock < 0) gdn__jit_not_kept(j, job, reason);
     if (!j->nocache && (lock < 0 || !publish(j, job, &key, &c))) /* then this process at least compiles it once only */
         gdn__jit_note_add(j, content, GDN_OK, "", c.data, c.size);

@@ -32,6 +32,12 @@ void gdn__jit_not_kept(gdn__jit *j, const gdn_compile_job *job, const char *why)
     free(what);
 }
 
+void gdn__jit_memory_only(gdn__jit *j) {
+    const char *why = j->cache.why ? j->cache.why : gdn_status_text(GDN_E_NOMEM);
+    if (!gdn__jit_first(j, why)) return;
+    gdn__log_line(&j->log, GDN_LOG_WARN, "cache", "compiled kernels are kept in memory only: %s", why);
+}
+
 void gdn__jit_said_drop(gdn__jit *j) {
     while (j->said) {
         gdn__jit_said *s = j->said;

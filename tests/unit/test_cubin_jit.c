@@ -475,12 +475,41 @@ static void test_told_once(void **state) {
     assert_contains(h.text, blocked);
 }
 
+/* A cache that can be read only: while it has everything there is nothing to warn of. (Root writes anywhere, so the flag that the
+ * opening finds on a read-only file system is set here.) */
+static void test_read_only(void **state) {
+    (void)state;
+    const gdn_compile_job a = job_for("gates.cu", "k()", "sm_90a"), b = job_for("conv.cu", "c()", "sm_90a");
+    gdn__cubin c;
+    gdn_status st;
+    jit_env j;
+    MAKE(FAKE_NVRTC13, NULL, &a, 2);
+    start(&j, FAKE_NVRTC13, NULL);
+    gdn__cache_open(&j.jit.cache, &j.env, &j.jit.log, NULL);
+    j.jit.cache_open = true;
+    j.jit.cache.writable = false;
+    j.jit.cache.why = gdn__copy("v1: Read-only file system");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(gdn__jit_get(&j.jit, 1, &a, NULL, NULL, &c, &st, NULL), GDN_OK);
+        gdn__cubin_free(&c);
+        assert_int_equal(h.warnings, 0);
+    }
+    for (int i = 0; i < 2; i++) { /* this one is not there */
+        assert_int_equal(gdn__jit_get(&j.jit, 1, i ? &a : &b, NULL, NULL, &c, &st, NULL), GDN_OK);
+        gdn__cubin_free(&c);
+        assert_int_equal(h.warnings, 1);
+    }
+    assert_contains(h.text, "compiled kernels are kept in memory only: v1: Read-only file system");
+    stop(&j);
+    assert_int_equal(count_tree(root).entries, 1);
+}
+
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = { TEST(test_misses),    TEST(test_without_nvrtc), TEST(test_arch_refused),
                                         TEST(test_damage),    TEST(test_memory_only),   TEST(test_shipped),
                                         TEST(test_batch),     TEST(test_longer_jobs),   TEST(test_print_and_dump),
                                         TEST(test_processes), TEST(test_no_lock),       TEST(test_sources_of_a_folder),
-                                        TEST(test_told_once) };
+                                        TEST(test_told_once), TEST(test_read_only) };
     return cmocka_run_group_tests_name("test_cubin_jit", tests, NULL, NULL) != 0;
 }
