@@ -147,9 +147,18 @@ static uint32_t first_pass(batch *b, const gdn_compile_job *jobs, const char *id
     return missing;
 }
 
+/* NVRTC is a need only where no other one's code is there: then a warning, for each backend one. */
+static void tell_nvrtc(batch *b, const char *why, uint32_t served, uint32_t failed, const char *maker) {
+    if (failed && gdn__jit_first(b->jit, why)) gdn__log_line(&b->jit->log, GDN_LOG_WARN, "nvrtc", "%s", why);
+    if (served)
+        gdn__log_line(&b->jit->log, gdn__jit_first(b->jit, "served") ? GDN_LOG_INFO : GDN_LOG_DEBUG, "cache",
+                      "NVRTC cannot be opened; the code that NVRTC %s made is used (%u modules)", maker, (unsigned)served);
+}
+
 /* NVRTC is open now, or cannot be: look where that knowledge leads. */
 static uint32_t second_pass(batch *b, const char *known, gdn_status nvrtc, const gdn_text *why) {
-    uint32_t missing = 0;
+    uint32_t missing = 0, served = 0, failed = 0;
+    const char *maker = "";
     for (uint32_t i = 0; i < b->n; i++) {
         task *t = &b->tasks[i];
         if (t->done) continue;
@@ -160,15 +169,17 @@ static uint32_t second_pass(batch *b, const char *known, gdn_status nvrtc, const
             else
                 missing++;
         } else if (gdn__jit_look_any(b->jit, &t->job, t->out) == GDN_OK) {
-            gdn__log_line(&b->jit->log, GDN_LOG_INFO, "cache", "%s: NVRTC cannot be opened; the code that NVRTC %s made is used",
-                          t->job.name, t->out->nvrtc);
+            served++;
+            maker = t->out->nvrtc;
             take_hit(b, t);
         } else {
             gdn__text_set(t->err, "%s: not compiled yet, and %s", t->job.name, why->buf);
             b->finished++;
+            failed++;
             finish(t, nvrtc);
         }
     }
+    tell_nvrtc(b, why->buf, served, failed, maker);
     return missing;
 }
 
@@ -200,7 +211,6 @@ static void run(batch *b, const gdn_compile_job *jobs) {
     if (missing) {
         if (!b->jit->cache.root && !b->jit->nocache) gdn__jit_memory_only(b->jit); /* what is missing may be there, unread */
         (void)gdn__jit_nvrtc(b->jit, &nvrtc, &why);
-        if (nvrtc != GDN_OK) gdn__log_line(&b->jit->log, GDN_LOG_WARN, "nvrtc", "%s", reason);
         missing = second_pass(b, id, nvrtc, &why);
     }
     if (missing)

@@ -110,6 +110,20 @@ static void test_without_nvrtc(void **state) {
     MAKE(FAKE_NVRTC12, NULL, &a, 2);
     MAKE("/nowhere/libnvrtc.so.13", NULL, &a, 0);
     assert_contains(h.text, "the code that NVRTC 12.9-");
+    assert_int_equal(h.warnings, 0); /* nothing needed it */
+    gdn__cubin c;
+    gdn_status st;
+    jit_env j;
+    start(&j, "/nowhere/libnvrtc.so.13", NULL);
+    j.jit.log.level = GDN_LOG_INFO;
+    for (int i = 0; i < 4; i++) { /* the first two are served, the others are not there: one warning */
+        assert_int_equal(gdn__jit_get(&j.jit, 1, i < 2 ? &a : &b, NULL, NULL, &c, &st, reason_of(&r)), i < 2 ? GDN_OK : GDN_E_NONVRTC);
+        assert_int_equal(h.warnings, i < 2 ? 0 : 1);
+        gdn__cubin_free(&c);
+    }
+    assert_int_equal(times(h.text, "NVRTC is needed and cannot be used: "), 1);
+    assert_int_equal(times(h.text, "the code that NVRTC"), 1);
+    stop(&j);
     assert_int_equal(make("/nowhere/libnvrtc.so.13", NULL, &b, &r), GDN_E_NONVRTC);
     assert_contains(r.buf, "conv.cu: not compiled yet, and NVRTC is needed and cannot be used: GDN_NVRTC: /nowhere/libnvrtc.so.13");
     nvrtc13->builtins_missing = 1; /* there and not whole: said as such */
