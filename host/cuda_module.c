@@ -160,7 +160,7 @@ static gdn_status load_or_renew(gdn__cuda *cu, gdn__cuda_device *dev, const gdn_
         if (st == GDN_OK) st = load_one(cu, dev, job, c, out, &refused, &text);
     }
     if (st != GDN_OK) gdn__text_set(err, "%s", why);
-    if (st == GDN_E_LOAD && refused) gdn__jit_remember(&cu->jit, job, st, why);
+    if (st == GDN_E_LOAD && refused) gdn__jit_refused(&cu->jit, job, c, why);
     return st;
 }
 

@@ -103,9 +103,22 @@ const gdn__nvrtc *gdn__jit_nvrtc(gdn__jit *j, gdn_status *status, gdn_text *err)
     return n;
 }
 
-void gdn__jit_remember(gdn__jit *j, const gdn_compile_job *job, gdn_status status, const char *why) {
+/* The file of the cache that c was read from or, anew compiled, written to. NULL: none. */
+static char *kept_file(const gdn__jit *j, const gdn_compile_job *job, const gdn__cubin *c) {
+    gdn__key key;
+    if (c->path) return gdn__copy(c->path);
+    if (!j->cache.root || !*c->nvrtc || gdn__cubin_key(job, c->nvrtc, &key) != GDN_OK) return NULL;
+    return gdn__format("%s/%s/%.2s/%s.cubin", j->cache.root, c->nvrtc, key.hex, key.hex);
+}
+
+void gdn__jit_refused(gdn__jit *j, const gdn_compile_job *job, const gdn__cubin *c, const char *why) {
     gdn__key content;
-    if (gdn__cubin_key(job, "", &content) == GDN_OK) gdn__jit_note_add(j, &content, status, why, NULL, 0);
+    char *file = kept_file(j, job, c);
+    const bool aside = file && gdn__cache_quarantine(&j->cache, file);
+    gdn__log_line(&j->log, GDN_LOG_ERROR, "cache", "%s%s%s: refused by the driver%s: %.*s", job->name, file ? ", " : "", file ? file : "",
+                  aside ? " and set aside in bad/" : "", (int)strcspn(why, "\n"), why);
+    free(file);
+    if (gdn__cubin_key(job, "", &content) == GDN_OK) gdn__jit_note_add(j, &content, GDN_E_LOAD, why, NULL, 0);
 }
 
 const char *gdn__job_defines(const gdn_compile_job *job, char out[GDN__DEFINES_BYTES]) {

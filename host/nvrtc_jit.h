@@ -63,8 +63,9 @@ gdn_status gdn__jit_get(gdn__jit *j, uint32_t n, const gdn_compile_job *jobs, gd
                         gdn_status *status, gdn_text *err);
 /* [any] The driver refused c: quarantines its file, compiles anew into c, publishes. */
 gdn_status gdn__jit_renew(gdn__jit *j, const gdn_compile_job *job, gdn__cubin *c, gdn_text *err);
-/* [any] A failure that asking again will not cure. */
-void gdn__jit_remember(gdn__jit *j, const gdn_compile_job *job, gdn_status status, const char *why);
+/* [any] The driver refused c for good, anew compiled or not: an error that names its file, which leaves the cache so that no later
+ * start takes it for whole; remembered, since asking again will not cure it. why: the driver's answer. */
+void gdn__jit_refused(gdn__jit *j, const gdn_compile_job *job, const gdn__cubin *c, const char *why);
 /* [any] NVRTC, opened if it was not; NULL: err says why. */
 const gdn__nvrtc *gdn__jit_nvrtc(gdn__jit *j, gdn_status *status, gdn_text *err);
 

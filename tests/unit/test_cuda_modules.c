@@ -1,5 +1,6 @@
 /* test_cuda_modules.c - modules, functions and launches on the fake driver and the fake NVRTC: two devices, lazy loading, refused
  * images, deferred unloading, failure at every driver call and every allocation in turn. */
+#include "cuda_internal.h"
 #include "cuda_test.h"
 
 #include <pthread.h>
@@ -205,7 +206,8 @@ static void test_batch(void **state) {
     assert_contains(h.text, " broken.cu sm_90a ");
     /* Nothing half done: what failed is in no folder. */
     const tree t = count_tree(root);
-    assert_int_equal(t.entries, 3); /* a, b, refused: the compiler had no quarrel with it */
+    assert_int_equal(t.entries, 2); /* a, b */
+    assert_int_equal(t.bad, 1);     /* refused: the compiler had no quarrel with it, the driver had */
     assert_int_equal(t.temps + t.locks, 0);
 }
 
@@ -238,6 +240,37 @@ static void test_quarantine(void **state) {
     assert_int_equal(t.entries, 1);
     assert_int_equal(load_one(0, &job, &module, &r), GDN_OK); /* and none to remember it as broken */
     b->module_unload(b->user, 0, module);
+    expect_no_images();
+}
+
+/* One that is refused anew compiled too is not kept: the next start says so again, and takes nothing for whole. */
+static void test_refused_again(void **state) {
+    (void)state;
+    const gdn_compile_job job = job_for("gates.cu", "k() REFUSE", "sm_90a");
+    gdn__cuda *cu = b->user;
+    gdn__cubin c;
+    gdn_status st;
+    void *module;
+    reason r;
+    assert_int_equal(gdn__jit_get(&cu->jit, 1, &job, NULL, NULL, &c, &st, reason_of(&r)), GDN_OK); /* into the cache, past the driver */
+    gdn__cubin_free(&c);
+    tree t = count_tree(root);
+    assert_int_equal(t.entries, 1);
+    for (int round = 0; round < 3; round++) {
+        char said[600];
+        const int before = atomic_load(&nvrtc->compiles);
+        reopen();
+        assert_int_equal(load_one(0, &job, &module, &r), GDN_E_LOAD);
+        assert_int_equal(atomic_load(&nvrtc->compiles) - before, 2); /* the probe and one, however it came to that */
+        (void)snprintf(said, sizeof said, "gates.cu, %s: refused by the driver and set aside in bad/: gates.cu for sm_90a", t.last);
+        assert_int_equal(times(h.text, said), 1);
+        assert_contains(h.text, "cuLibraryLoadData: CUDA_ERROR_FAKE (200)");
+        const tree now = count_tree(root);
+        assert_int_equal(now.entries, 0);
+        assert_int_equal(now.bad, 1);
+        assert_int_equal(load_one(0, &job, &module, &r), GDN_E_LOAD); /* remembered */
+        assert_int_equal(atomic_load(&nvrtc->compiles) - before, 2);
+    }
     expect_no_images();
 }
 
@@ -397,10 +430,10 @@ static void test_bad_arguments(void **state) {
 
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-    const struct CMUnitTest tests[] = { TEST(test_load_and_launch), TEST(test_without_library),
-                                        TEST(test_two_devices),     TEST(test_batch),
-                                        TEST(test_quarantine),      TEST(test_deferred_unload),
-                                        TEST(test_each_call_fails), TEST(test_each_allocation_fails),
-                                        TEST(test_threads),         TEST(test_bad_arguments) };
+    const struct CMUnitTest tests[] = {
+        TEST(test_load_and_launch), TEST(test_without_library), TEST(test_two_devices),     TEST(test_batch),
+        TEST(test_quarantine),      TEST(test_deferred_unload), TEST(test_each_call_fails), TEST(test_each_allocation_fails),
+        TEST(test_threads),         TEST(test_bad_arguments),   TEST(test_refused_again)
+    };
     return cmocka_run_group_tests_name("test_cuda_modules", tests, NULL, NULL) != 0;
 }
