@@ -35,6 +35,7 @@ static gdn_status open_cache(gdn__cache *c, gdn_cache_sums *sums, gdn_text *fold
     gdn__cache_open(c, env, &silent, &text);
     if (!c->root) {
         gdn__text_set(err, "no cache: %s", why);
+        gdn__cache_close(c);
         return GDN_E_IO;
     }
     gdn__text_set(folder, "%s", c->root);
