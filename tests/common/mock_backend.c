@@ -36,7 +36,9 @@ static gdn_status modules_load(void *user, int32_t ordinal, uint32_t n, const gd
         modules[i] = NULL;
         status[i] = fails(m) ? m->fail_with : broken ? GDN_E_COMPILE : m->modules == MOCK_MAX_MODULES ? GDN_E_NOMEM : GDN_OK;
         if (status[i]) {
-            if (err && err[i].cap) err[i].len = (uint64_t)snprintf(err[i].buf, err[i].cap, "%s(12): error: planted", jobs[i].name);
+            if (err && err[i].cap)
+                err[i].len = (uint64_t)snprintf(err[i].buf, err[i].cap, "%s(12): error: planted%s", jobs[i].name,
+                                                m->broken_log ? m->broken_log : "");
             if (!first) first = status[i];
             continue;
         }

@@ -41,6 +41,7 @@ typedef struct mock {
     mock_function function[MOCK_MAX_FUNCTIONS];
     uint32_t functions;
     const char *broken_module; /* a module file that does not compile */
+    const char *broken_log;    /* what its compiler says behind the first line */
     const char *broken_entry;  /* an entry that is not in its module */
     mock_launch last;
     mock_launch history[MOCK_MAX_LAUNCHES]; /* without parameters; the first ones */

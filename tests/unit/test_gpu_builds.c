@@ -156,6 +156,22 @@ static void a_refused_plan_compiles_nothing(void **state) {
     down(&b);
 }
 
+/* The route says which entry was lost to which build, and each plan a line about it. */
+static void expect_lost(const bench *b, const gdn_route *r, const char *entry, const char *file, uint32_t plans) {
+    char want[200], line[256];
+    if (!entry) {
+        assert_null(r->guard);
+        return;
+    }
+    snprintf(want, sizeof want, "%s did not load: %s(12): error: planted", entry, file);
+    assert_int_equal(r->chosen, 0);
+    assert_int_equal(r->n_refused, 1);
+    assert_string_equal(r->refused[0].guard, want);
+    if (r->guard) assert_string_equal(r->guard, want);
+    snprintf(line, sizeof line, "declined: %s; %s is bound", want, r->entry ? r->entry : "nothing");
+    assert_int_equal(mock_count_lines(&b->m, line), plans);
+}
+
 /* A build that does not load: the route names the entry before and not after, the plan says the guard and the build's own reason, and it is
  * compiled and told of once. Before and after, the others run. */
 static void builds_that_fail(void **state) {
@@ -164,14 +180,19 @@ static void builds_that_fail(void **state) {
         uint32_t op;
         const char *file, *entry, *answer;
         gdn_status status;
+        const char *guard; /* of the route from then on, the build's reason behind it */
     } rows[] = {
-        { GDN_OP_DECODE, FILE_("decode"), "gated_delta_rule_decode_split", "decode: target hopper does not have it here", GDN_ABSENT },
-        { GDN_OP_VERIFY_WOA, FILE_("wy4_woa"), "gated_delta_rule_wy4_woa", "refused: kernel absent from this image", GDN_REFUSED },
-        { GDN_OP_FOLD, FILE_("wy4_woa"), "gated_delta_rule_wy4_fold", "fold: target hopper does not have it here", GDN_ABSENT },
-        { GDN_OP_ROUND, FILE_("wy4_round"), "gated_delta_rule_wy4_round_stay", "refused: kernel absent from this image", GDN_REFUSED },
-        { GDN_OP_VERIFY, FILE_("verify_split"), "gated_delta_rule_wy4_split", NULL, GDN_OK }, /* and wy4 is loaded */
-        { GDN_OP_PREFILL, FILE_("fast"), "gated_delta_rule_fast_fwd", NULL, GDN_OK },
-        { GDN_OP_PREFILL, FILE_("fla"), "gated_delta_rule_fast_fwd", NULL, GDN_OK }, /* the fast kernels do without */
+        { GDN_OP_DECODE, FILE_("decode"), "gated_delta_rule_decode_split", "decode: target hopper does not have it here", GDN_ABSENT,
+          "gated_delta_rule_decode_split" },
+        { GDN_OP_VERIFY_WOA, FILE_("wy4_woa"), "gated_delta_rule_wy4_woa", "refused: its kernel did not load: ", GDN_REFUSED,
+          "gated_delta_rule_wy4_woa" },
+        { GDN_OP_FOLD, FILE_("wy4_woa"), "gated_delta_rule_wy4_fold", "fold: target hopper does not have it here", GDN_ABSENT, NULL },
+        { GDN_OP_ROUND, FILE_("wy4_round"), "gated_delta_rule_wy4_round_stay", "refused: its kernel did not load: ", GDN_REFUSED,
+          "gated_delta_rule_wy4_round" },
+        { GDN_OP_VERIFY, FILE_("verify_split"), "gated_delta_rule_wy4_split", NULL, GDN_OK,
+          "gated_delta_rule_wy4_split" }, /* and wy4 is loaded */
+        { GDN_OP_PREFILL, FILE_("fast"), "gated_delta_rule_fast_fwd", NULL, GDN_OK, "gated_delta_rule_fast_fwd" },
+        { GDN_OP_PREFILL, FILE_("fla"), "gated_delta_rule_fast_fwd", NULL, GDN_OK, NULL }, /* the fast kernels do without */
     };
     for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         bench b;
@@ -183,7 +204,7 @@ static void builds_that_fail(void **state) {
         b.m.broken_module = rows[i].file;
         assert_int_equal(b.id->ops->route_on(b.ctx, 0, &s.base, 0, NULL, &r, &b.err), GDN_OK);
         assert_string_equal(r.entry, rows[i].entry);
-        snprintf(said, sizeof said, "2 modules: %s: %s(12): error: planted", rows[i].file, rows[i].file);
+        snprintf(said, sizeof said, "2 modules: %s(12): error: planted", rows[i].file);
         assert_false(mock_said(&b.m, said));
         for (uint32_t again = 0; again < 2; again++) {
             gdn_plan *plan = NULL;
@@ -194,6 +215,11 @@ static void builds_that_fail(void **state) {
                 assert_non_null(strstr(b.text, rows[i].answer));
                 assert_non_null(strstr(b.text, said + strlen("2 modules: ")));
             }
+            if (plan) {
+                gdn_route e = { .struct_size = sizeof e };
+                assert_int_equal(b.id->ops->explain(plan, 0, NULL, &e), GDN_OK);
+                expect_lost(&b, &e, rows[i].guard, rows[i].file, again + 1);
+            }
             b.id->ops->destroy(plan);
             assert_int_equal(mock_count_lines(&b.m, said), 1);
             if (again) assert_int_equal(b.m.loads, loads);
@@ -201,6 +227,7 @@ static void builds_that_fail(void **state) {
         memset(&r, 0, sizeof r);
         r.struct_size = sizeof r;
         assert_int_equal(b.id->ops->route_on(b.ctx, 0, &s.base, 0, NULL, &r, &b.err), rows[i].status);
+        expect_lost(&b, &r, rows[i].guard, rows[i].file, rows[i].status ? 0 : 2);
         if (rows[i].status)
             assert_null(r.entry);
         else if (strcmp(rows[i].file, FILE_("fla")) != 0)
@@ -208,6 +235,102 @@ static void builds_that_fail(void **state) {
         make_model_plan(&b, rows[i].op == GDN_OP_DECODE ? GDN_OP_VERIFY : GDN_OP_DECODE, false);
         down(&b);
     }
+}
+
+/* Without verify_split heads of 128 have the kernels for a number of rows: all in one batch, behind the one that failed. */
+static void fallback_of_the_split_verify(void **state) {
+    (void)state;
+    bench b;
+    up(&b, "hopper");
+    b.m.broken_module = FILE_("verify_split");
+    gdn_rule_shape s = rule(GDN_OP_VERIFY, 128, GDN_STATE_POOL);
+    s.max_rows = 4;
+    const uint32_t loads = b.m.loads, from = b.m.modules;
+    gdn_plan *plan = NULL;
+    assert_int_equal(b.id->ops->plan(b.ctx, &s.base, NULL, &plan, &b.err), GDN_OK);
+    assert_int_equal(b.m.loads, loads + 2);
+    expect_builds(&b, from + MODEL_FILES - 1, FILE_("wy4") "," FILE_("wy") "," FILE_("wy3"));
+    for (uint32_t rows = 1; rows <= 4; rows++) { /* few heads: in parts, were they there */
+        gdn_route r = { .struct_size = sizeof r };
+        const uint32_t u32[] = { rows, 1 };
+        assert_int_equal(b.id->ops->explain(plan, 2, u32, &r), GDN_OK);
+        assert_int_equal(r.chosen, 0);
+        assert_string_equal(r.guard, "gated_delta_rule_wy4_split did not load: " FILE_("verify_split") "(12): error: planted");
+    }
+    b.id->ops->destroy(plan);
+    down(&b);
+}
+
+/* The fallback is told of where it is there. */
+static void lines_of_a_fallback(void **state) {
+    (void)state;
+    static const char *const fallback[] = { "the contract pipeline stays bound", "the scalar spine stays bound" };
+    for (uint32_t broken = 0; broken < 2; broken++) {
+        bench b;
+        gdn_plan *plan = NULL;
+        gdn_rule_shape s = rule(GDN_OP_PREFILL, 128, GDN_STATE_POOL);
+        s.layers = 1;
+        up(&b, "hopper");
+        if (broken) b.m.broken_module = FILE_("fla");
+        assert_int_equal(b.id->ops->plan(b.ctx, &s.base, NULL, &plan, &b.err), GDN_OK);
+        b.id->ops->destroy(plan);
+        assert_true(mock_said(&b.m, "GDN prefill: gated_delta_rule_fast_fwd ([defaults] gdn_prefill_fast"));
+        assert_true(mock_said(&b.m, "GDN state spine: gated_delta_rule_chunk_delta_h_tcfuse_x2 ([defaults] gdn_prefill_tc"));
+        for (uint32_t i = 0; i < 2; i++) assert_int_equal(mock_count_lines(&b.m, fallback[i]), !broken);
+        down(&b);
+    }
+}
+
+/* Tensor cores asked for whose build failed: the b/a projection says so, not that they are another device's. */
+static void a_projection_that_fails(void **state) {
+    (void)state;
+    static const char want[] = "dense_gemm_ba_gates_prefill_tc did not load: ssm_ba_gates_tc.cu(12): error: planted";
+    mock m;
+    gdn_ctx *ctx = NULL;
+    gdn_plan *plan = NULL;
+    gdn_route r = { .struct_size = sizeof r };
+    const gdn_ba_shape s = mock_ba(GDN_OP_BA_GATES);
+    const gdn_plugin *id = mock_plugin("hopper");
+    mock_init(&m, 90, 132);
+    mock_lever(&m, "ssm_ba_gates_tc", "true");
+    m.broken_module = "ssm_ba_gates_tc.cu";
+    assert_int_equal(id->ops->init(&m.host, 0, &ctx, NULL), GDN_OK);
+    assert_int_equal(id->ops->plan(ctx, &s.base, NULL, &plan, NULL), GDN_OK);
+    assert_int_equal(id->ops->explain(plan, 0, NULL, &r), GDN_OK);
+    assert_string_equal(r.guard, want);
+    assert_true(mock_said(&m, want));
+    assert_true(mock_said(&m, "ba_gates: declined: "));
+    id->ops->destroy(plan);
+    id->ops->fini(ctx);
+}
+
+/* A compiler's text: whole lines of it in the answer, and how much is left; more in the log; its first line in the route. */
+static void a_long_compiler_text(void **state) {
+    (void)state;
+    char log[6000];
+    size_t n = 0;
+    for (uint32_t i = 0; n + 40 < sizeof log; i++) n += (size_t)snprintf(log + n, sizeof log - n, "\nline %u of a long text", i);
+    bench b;
+    gdn_plan *plan = NULL;
+    gdn_rule_shape s = rule(GDN_OP_VERIFY_WOA, 128, GDN_STATE_POOL);
+    gdn_route r = { .struct_size = sizeof r };
+    up(&b, "hopper");
+    b.m.broken_module = FILE_("wy4_woa");
+    b.m.broken_log = log;
+    assert_int_equal(b.id->ops->plan(b.ctx, &s.base, NULL, &plan, &b.err), GDN_REFUSED);
+    const char *const first = strstr(b.text, FILE_("wy4_woa"));
+    assert_non_null(first);
+    assert_null(strstr(first + 1, FILE_("wy4_woa")));
+    const char *const mark = strstr(b.text, "\n... (");
+    assert_non_null(mark);
+    unsigned left = 0;
+    assert_int_equal(sscanf(mark, "\n... (%u more bytes in the log)", &left), 1);
+    assert_non_null(strstr(mark, " more bytes in the log)"));
+    assert_memory_equal(mark - strlen(" of a long text"), " of a long text", strlen(" of a long text"));
+    assert_int_equal((size_t)(mark - first) + left, strlen(FILE_("wy4_woa") "(12): error: planted") + n);
+    assert_int_equal(b.id->ops->route_on(b.ctx, 0, &s.base, 0, NULL, &r, &b.err), GDN_REFUSED);
+    assert_string_equal(r.guard, "gated_delta_rule_wy4_woa did not load: " FILE_("wy4_woa") "(12): error: planted");
+    down(&b);
 }
 
 /* A launch's own states in place, or a table of them: the core entries, and only those of the operation, once. */
@@ -261,6 +384,10 @@ int main(void) {
         cmocka_unit_test(a_fold_takes_what_is_there),
         cmocka_unit_test(a_refused_plan_compiles_nothing),
         cmocka_unit_test(builds_that_fail),
+        cmocka_unit_test(fallback_of_the_split_verify),
+        cmocka_unit_test(lines_of_a_fallback),
+        cmocka_unit_test(a_projection_that_fails),
+        cmocka_unit_test(a_long_compiler_text),
         cmocka_unit_test(core_entries),
         cmocka_unit_test(heads_of_64),
     };

@@ -38,8 +38,12 @@ static void decide_ba(const gpu_facts *f, const gdn_ba_shape *s, const uint32_t 
         d->route.lever_source = lv->ba_tc_source;
         return;
     }
-    if (lv->ba_tc) gpu_declined(d, "ssm_ba_gates_tc", gdn__ba_tc_guard_text(d->tc_guard));
-    if (lv->ba_hopper && twin != GDN_BA_TWIN) gpu_declined(d, "ssm_ba_gates_hopper", gdn__ba_guard_text(twin));
+    const char *const tc_lost = d->tc_guard == GDN__BA_TC_KERNEL_ABSENT ? gpu_lost(f, GPU_E_BA_TC) : NULL;
+    const char *const twin_lost = twin == GDN_BA_KERNEL_ABSENT ? gpu_lost(f, GPU_E_BA_TWIN) : NULL;
+    d->tc_text = tc_lost ? tc_lost : gdn__ba_tc_guard_text(d->tc_guard);
+    d->twin_text = twin_lost ? twin_lost : gdn__ba_guard_text(twin);
+    if (lv->ba_tc) gpu_declined(d, "ssm_ba_gates_tc", d->tc_text);
+    if (lv->ba_hopper && twin != GDN_BA_TWIN) gpu_declined(d, "ssm_ba_gates_hopper", d->twin_text);
     if (twin == GDN_BA_TWIN) {
         gpu_take(d, GPU_E_BA_TWIN, m, 1, 256, 0);
     } else {
@@ -47,7 +51,7 @@ static void decide_ba(const gpu_facts *f, const gdn_ba_shape *s, const uint32_t 
         if (lv->ba_hopper) {
             d->guard = GDN__G_BA + twin;
             d->route.chosen = 0;
-            d->route.guard = gdn__ba_guard_text(twin);
+            d->route.guard = d->twin_text;
         }
     }
     if (lv->ba_hopper) {
@@ -58,7 +62,7 @@ static void decide_ba(const gpu_facts *f, const gdn_ba_shape *s, const uint32_t 
     if (lv->ba_tc && !d->route.guard) { /* asked for before the twin: its refusal is the answer unless the twin was refused too */
         d->guard = GDN__G_BA_TC + d->tc_guard;
         d->route.chosen = 0;
-        d->route.guard = gdn__ba_tc_guard_text(d->tc_guard);
+        d->route.guard = d->tc_text;
         d->route.lever = "ssm_ba_gates_tc";
         d->route.lever_where = lv->ba_tc_where;
         d->route.lever_source = lv->ba_tc_source;

@@ -24,7 +24,7 @@ static gdn_status start(const gdn_plan *p, gdn__call *c, const gpu_decision *d, 
 
 static gdn_status launch(const gdn_plan *p, const gdn_launch_args *args, gdn_text *err) {
     gdn_ctx *ctx = p->ctx;
-    const gpu_facts facts = { &ctx->levers, p->present, ctx->device.sm_count };
+    const gpu_facts facts = { &ctx->levers, p->present, ctx->device.sm_count, p->lost };
     gdn__call c;
     gpu_decision d;
     gdn_status st;

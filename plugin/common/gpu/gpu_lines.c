@@ -18,7 +18,7 @@ enum {
 _Static_assert(ONCE_PREFILL_FAST + GDN__FAST_TAKEN <= 40, "W4A4's begin at 40 (gpu_w4a4.c)");
 
 static void log_twin(const gdn_ctx *ctx, const gpu_decision *d, uint32_t m) {
-    char text[320];
+    char text[512];
     if (d->entry == GPU_E_BA_TWIN) {
         if (!first(ctx, GDN_ONCE_BA_GATES + GDN_BA_TWIN)) return;
         snprintf(text, sizeof text, "SSM ba_gates: %s (ATLAS_SSM_BA_GATES_HOPPER) M=%u block=%u grid=(M,1,1)", gpu_entry_name(d->entry), m,
@@ -27,20 +27,20 @@ static void log_twin(const gdn_ctx *ctx, const gpu_decision *d, uint32_t m) {
         if (d->guard >= GDN__G_WOA || d->guard == GDN__G_BA + GDN_BA_NOT_REQUESTED || !first(ctx, GDN_ONCE_BA_GATES + d->guard - GDN__G_BA))
             return;
         snprintf(text, sizeof text, "SSM ba_gates: the Hopper twin is NOT running at M=%u: %s (ATLAS_SSM_BA_GATES_HOPPER)", m,
-                 gdn__ba_guard_text(d->guard - GDN__G_BA));
+                 d->twin_text);
     }
     line(ctx, text);
 }
 
 static void log_tc(const gdn_ctx *ctx, const gpu_decision *d, uint32_t m) {
-    char text[320];
+    char text[512];
     if (d->tc_guard == GDN__BA_TC_NOT_REQUESTED || !first(ctx, ONCE_BA_TC + d->tc_guard)) return;
     if (d->tc_guard == GDN__BA_TC_TAKEN)
         snprintf(text, sizeof text, "SSM ba_gates: %s (METRALE_SSM_BA_GATES_TC) M=%u block=%u grid=(%u,1,1) smem=%uB",
                  gpu_entry_name(d->entry), m, d->dims.block[0], d->dims.grid[0], d->dims.smem_bytes);
     else
         snprintf(text, sizeof text, "SSM ba_gates: the tensor-core route is NOT running at M=%u: %s (METRALE_SSM_BA_GATES_TC)", m,
-                 gdn__ba_tc_guard_text(d->tc_guard));
+                 d->tc_text);
     line(ctx, text);
 }
 
@@ -51,20 +51,41 @@ static const char *segments_of(const gpu_decision *d, char text[64]) {
     return text;
 }
 
+/* What was asked for and is not had because its build failed; guards of the shape are said by launches. */
+static void log_lost(const gdn_plan *p, const gpu_decision *d) {
+    char text[512];
+    for (uint32_t i = 0; i < d->route.n_refused; i++)
+        for (uint32_t e = 0; e < GPU_ENTRIES; e++) {
+            if (!p->lost[e] || p->lost[e] != d->route.refused[i].guard) continue;
+            snprintf(text, sizeof text, "%s: declined: %s; %s is bound", gdn__op_name(p->op->op), p->lost[e], gpu_entry_name(d->entry));
+            p->ctx->host.log(p->ctx->host.user, GDN_LOG_WARN, "route", text);
+        }
+}
+
+static bool scalar_bound(const gdn_plan *p, uint32_t spine) {
+    return gpu_has(p->present, spine) && gpu_has(p->present, GPU_E_WU) &&
+           gpu_has(p->present, p->ctx->levers.no_mma8 ? GPU_E_FWD_O : GPU_E_FWD_O_MMA8);
+}
+
 /* Once a plan and layer. */
 void gpu_log_plan(const gdn_plan *p, const gpu_decision *d) {
-    char text[320], segments[64];
+    char text[512], segments[64];
+    log_lost(p, d);
     if (p->op->op != GDN_OP_PREFILL) return;
+    const bool scalar = scalar_bound(p, gpu_scalar_spine(&p->ctx->levers));
     if (d->prefill.fast_guard == GDN__FAST_TAKEN) {
-        snprintf(text, sizeof text, "GDN prefill: %s ([defaults] gdn_prefill_fast; the contract pipeline stays bound as its fallback%s)",
-                 gpu_entry_name(d->entry), segments_of(d, segments));
+        snprintf(text, sizeof text, "GDN prefill: %s ([defaults] gdn_prefill_fast%s%s)", gpu_entry_name(d->entry),
+                 scalar ? "; the contract pipeline stays bound as its fallback" : "", segments_of(d, segments));
         for (uint32_t i = 0; i < p->shape.rule.layers; i++) line(p->ctx, text);
     }
     if (d->prefill.tc_guard == GDN__TC_TAKEN)
-        snprintf(text, sizeof text,
-                 "GDN state spine: %s ([defaults] gdn_prefill_tc; the scalar spine stays bound as the fallback the prefill's shape guards "
-                 "drop to, and the prefill logs the entry it launches)",
-                 gpu_entry_name(d->prefill.spine));
+        snprintf(text, sizeof text, "GDN state spine: %s ([defaults] gdn_prefill_tc%s)", gpu_entry_name(d->prefill.spine),
+                 scalar
+                     ? "; the scalar spine stays bound as the fallback the prefill's shape guards drop to, and the prefill logs the entry "
+                       "it launches"
+                     : "");
+    else if (!gpu_has(p->present, d->prefill.spine))
+        snprintf(text, sizeof text, "GDN state spine: none: %s did not load", gpu_entry_name(d->prefill.spine));
     else
         snprintf(text, sizeof text, "GDN state spine: %s", gpu_entry_name(d->prefill.spine));
     for (uint32_t i = 0; i < p->shape.rule.layers; i++) line(p->ctx, text);
@@ -76,13 +97,13 @@ static bool said_before(const gdn_plan *p, uint32_t bit) {
 
 /* True: the fast prefill ran, and there is no spine to speak of. */
 static bool log_fast(const gdn_plan *p, const gpu_decision *d) {
-    char text[320], segments[64];
+    char text[512], segments[64];
     const uint32_t guard = d->prefill.fast_guard;
     if (guard == GDN__FAST_NOT_REQUESTED) return false;
     if (guard != GDN__FAST_TAKEN) {
         if (!first(p->ctx, ONCE_PREFILL_FAST + guard)) return false;
         snprintf(text, sizeof text, "GDN prefill: the fast prefill is NOT running: %s; %s runs (METRALE_GDN_PREFILL_FAST)",
-                 gdn__fast_guard_text(guard), gpu_entry_name(d->entry));
+                 d->prefill.fast_text, gpu_entry_name(d->entry));
         line(p->ctx, text);
         return false;
     }
@@ -96,12 +117,12 @@ static bool log_fast(const gdn_plan *p, const gpu_decision *d) {
 }
 
 static void log_spine(const gdn_plan *p, const gpu_decision *d) {
-    char text[320];
+    char text[512];
     if (d->prefill.tc_guard == GDN__TC_NOT_REQUESTED) return;
     if (d->prefill.tc_guard != GDN__TC_TAKEN) {
         if (!first(p->ctx, ONCE_PREFILL_TC + d->prefill.tc_guard)) return;
         snprintf(text, sizeof text, "GDN state spine: the tensor-core spine is NOT running: %s; %s runs (METRALE_GDN_PREFILL_TC)",
-                 gdn__tc_guard_text(d->prefill.tc_guard), gpu_entry_name(d->entry));
+                 d->prefill.tc_text, gpu_entry_name(d->entry));
         line(p->ctx, text);
         return;
     }

@@ -13,10 +13,10 @@ static const struct {
 #undef ROW_
 };
 static const struct {
-    const char *name, *ext;
+    const char *name, *ext, *lost;
     uint32_t module, op;
 } entries[GPU_ENTRIES] = {
-#define ROW_(ID, module, op, name) [GPU_E_##ID] = { name, name "_ext", GPU_M_##module, GDN_OP_##op },
+#define ROW_(ID, module, op, name) [GPU_E_##ID] = { name, name "_ext", name " did not load", GPU_M_##module, GDN_OP_##op },
     GPU_ENTRY_MAP(ROW_)
 #undef ROW_
 };
@@ -72,6 +72,9 @@ const char *gpu_entry_name(uint32_t entry) {
 }
 const char *gpu_ext_name(uint32_t entry) {
     return entries[entry].ext;
+}
+const char *gpu_entry_lost(uint32_t entry) {
+    return entries[entry].lost;
 }
 bool gpu_has_core(uint32_t entry) {
     return has_core(entries[entry].module);
@@ -183,7 +186,7 @@ gdn_status gpu_modules_open(gdn_ctx *ctx, gdn_text *err) {
         if (handle[i])
             loaded++, bind_entries(ctx, which[i]);
         else if (!ctx->reason[0])
-            snprintf(ctx->reason, sizeof ctx->reason, "%s: %.400s", modules[which[i]].file, text[i]);
+            gpu_reason(ctx->reason, sizeof ctx->reason, which[i], text[i], reasons[i].len, "");
     }
     /* One module that fails leaves the others usable; when all fail there is nothing to open. */
     if (n && !loaded) return gdn__fail(err, all ? all : GDN_E_LOAD, "%s: no module could be loaded: %s", gdn__gpu_target.name, ctx->reason);
@@ -197,7 +200,13 @@ void gpu_modules_close(gdn_ctx *ctx) {
         for (uint32_t f = 0; f < GPU_FORMS; f++) {
             if (ctx->form[m][f].handle) b->module_unload(b->user, ctx->ordinal, ctx->form[m][f].handle);
             free(ctx->form[m][f].why);
+            free(ctx->form[m][f].guards);
         }
+}
+
+void gpu_lost_in_advance(const gdn_ctx *ctx, const char *lost[GPU_ENTRIES]) {
+    for (uint32_t e = 0; e < GPU_ENTRIES; e++)
+        if (!ctx->entry[e] && in_advance(entries[e].module) && gpu_module_for(ctx->arch, entries[e].module)) lost[e] = entries[e].lost;
 }
 
 gpu_set gpu_present(const gdn_ctx *ctx) {

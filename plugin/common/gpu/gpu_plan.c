@@ -40,7 +40,7 @@ gdn_status gpu_bind_ba(gdn_plan *p, gdn_text *err) {
     st = gpu_allow_smem(ctx, GPU_E_BA_TC, p->entry[GPU_E_BA_TC], GDN_BA_TC_SMEM(blocks * 32), &text);
     if (st == GDN_E_CAPTURE || st == GDN_E_FORKED) return gdn__fail(err, st, "%s", why);
     if (st) {
-        gpu_lose(p, GPU_E_BA_TC, why);
+        gpu_lose(p, GPU_E_BA_TC, why, NULL);
         ctx->host.log(ctx->host.user, GDN_LOG_WARN, "modules", why);
     }
     return GDN_OK;
@@ -92,8 +92,9 @@ gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan
     p->op = gdn__op_find(p->shape.base.op);
     memcpy(p->entry, ctx->entry, sizeof p->entry);
     p->present = gpu_present(ctx);
+    gpu_lost_in_advance(ctx, p->lost);
     p->making = &making;
-    gpu_facts facts = { &ctx->levers, p->present, ctx->device.sm_count };
+    gpu_facts facts = { &ctx->levers, p->present, ctx->device.sm_count, p->lost };
     gpu_decision d;
     gpu_decide(&facts, &p->shape, NULL, &d);
     if (d.status != GDN_REFUSED) { /* with fewer entries it would be refused as well: nothing is compiled for it */
@@ -104,7 +105,7 @@ gdn_status gpu_plan(gdn_ctx *ctx, const gdn_shape *shape, void *stream, gdn_plan
     p->making = NULL;
     if (d.guard < GDN__GUARDS) atomic_fetch_add(&ctx->refused[d.guard], 1);
     if (d.status == GDN_REFUSED && making.why[0])
-        st = gdn__fail(err, d.status, "%s: refused: %s: %s", gdn__op_name(p->op->op), d.route.guard, making.why);
+        st = gdn__fail(err, d.status, "%s: refused: its kernel did not load: %s", gdn__op_name(p->op->op), making.why);
     else if (d.status == GDN_REFUSED)
         st = gdn__fail_refused(err, p->op->op, &d.route);
     if (d.status == GDN_ABSENT) st = absent(ctx, p->op->op, making.why, err);
@@ -141,7 +142,7 @@ static gdn_status answer(const gpu_facts *f, const gdn__shape *s, uint32_t n_u32
 
 gdn_status gpu_explain(const gdn_plan *plan, uint32_t n_u32, const uint32_t *u32, gdn_route *out) {
     if (!plan) return GDN_E_ARG;
-    const gpu_facts facts = { &plan->ctx->levers, plan->present, plan->ctx->device.sm_count };
+    const gpu_facts facts = { &plan->ctx->levers, plan->present, plan->ctx->device.sm_count, plan->lost };
     return answer(&facts, &plan->shape, n_u32, u32, out, NULL);
 }
 
@@ -153,7 +154,9 @@ gdn_status gpu_route_on(const gdn_ctx *ctx, uint32_t sm_count, const gdn_shape *
     gdn_status st = gdn__shape_read(shape, &s, err);
     if (st || (st = check_types(&s, err))) return st;
     gpu_making asked;
-    const gpu_facts facts = { &ctx->levers, gpu_present_for(ctx, &s, &asked), sm_count ? sm_count : ctx->device.sm_count };
+    const char *lost[GPU_ENTRIES];
+    const gpu_set present = gpu_present_for(ctx, &s, &asked, lost);
+    const gpu_facts facts = { &ctx->levers, present, sm_count ? sm_count : ctx->device.sm_count, lost };
     st = answer(&facts, &s, n_u32, u32, out, err);
     return st == GDN_ABSENT ? absent(ctx, s.base.op, asked.why, err) : st;
 }
@@ -166,7 +169,7 @@ gdn_status gpu_route(const gdn_host *host, uint32_t sm_count, const gdn_shape *s
     gdn_status st = gdn__shape_read(shape, &s, err);
     if (st || (st = check_types(&s, err))) return st;
     gdn__levers_read(host, &levers);
-    gpu_facts facts = { &levers, { { 0 } }, sm_count };
+    gpu_facts facts = { &levers, { { 0 } }, sm_count, NULL };
     for (uint32_t e = 0; e < GPU_ENTRIES; e++)
         if (gpu_module_for(gdn__gpu_target.arch, gpu_entry_module(e))) gpu_put(&facts.present, e);
     return answer(&facts, &s, n_u32, u32, out, err);

@@ -21,7 +21,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-enum { GPU_ARCH_BYTES = 16, GPU_REASON_BYTES = 512 };
+enum { GPU_ARCH_BYTES = 16, GPU_REASON_BYTES = 512, GPU_LOG_BYTES = 3072 };
 
 /* A set of entries, GPU_E_*. */
 typedef struct gpu_set {
@@ -43,6 +43,7 @@ typedef struct gpu_form {
     _Atomic uint32_t state;
     gdn_status status; /* GPU_FAILED: of it, */
     char *why;         /* and its reason; NULL: no memory was left */
+    char *guards;      /* what routes say of its entries, likewise */
     void *handle;      /* GPU_LOADED */
 } gpu_form;
 
@@ -81,6 +82,7 @@ struct gdn_plan {
     gdn__shape shape;
     gpu_set present;                             /* entries that exist here */
     void *entry[GPU_ENTRIES], *ext[GPU_ENTRIES]; /* entry NULL: this plan launches the `_ext` form */
+    const char *lost[GPU_ENTRIES];               /* of entries that were to be had and did not load: what a route says of them */
     gpu_making *making;                          /* NULL once it is made */
     uint64_t report;                             /* device memory of GDN_PLAN_CHECKED; 0: not checked */
     _Atomic uint32_t said; /* lines of first launches that were written: bit 0 the tensor-core spine's, bit 1 the fast prefill's */
@@ -89,18 +91,23 @@ struct gdn_plan {
 /* What is known of a target and device when a route is asked: a context has it all, a dry question assumes the target's device. */
 typedef struct gpu_facts {
     const gdn__levers *levers;
-    gpu_set present;   /* entries that exist here */
-    uint32_t sm_count; /* 0: cannot say */
+    gpu_set present;         /* entries that exist here */
+    uint32_t sm_count;       /* 0: cannot say */
+    const char *const *lost; /* as a plan's; NULL: nothing was tried */
 } gpu_facts;
+static inline const char *gpu_lost(const gpu_facts *f, uint32_t entry) {
+    return f->lost ? f->lost[entry] : NULL;
+}
 
 /* The kernels of a prefill: the two fast ones, or the chunk pipeline. */
 typedef struct gpu_prefill {
-    uint32_t wu, spine, fwd_o; /* GPU_E_* */
-    uint32_t fast_guard;       /* why not the fast kernels; GDN__FAST_TAKEN: they run */
-    uint32_t tc_guard;         /* why not the tensor-core spine; GDN__TC_TAKEN: it runs, or would */
-    uint32_t chunks;           /* of the longest sequence */
-    uint32_t segment;          /* chunks of each sequence in one pass over the workspace */
-    uint32_t fast_segment;     /* fast kernels: chunks of a segment, all of which pass side by side; 0: a sequence passes as one */
+    uint32_t wu, spine, fwd_o;       /* GPU_E_* */
+    uint32_t fast_guard;             /* why not the fast kernels; GDN__FAST_TAKEN: they run */
+    uint32_t tc_guard;               /* why not the tensor-core spine; GDN__TC_TAKEN: it runs, or would */
+    const char *fast_text, *tc_text; /* of the guards, in words: what a route says */
+    uint32_t chunks;                 /* of the longest sequence */
+    uint32_t segment;                /* chunks of each sequence in one pass over the workspace */
+    uint32_t fast_segment;           /* fast kernels: chunks of a segment, all of which pass side by side; 0: a sequence passes as one */
 } gpu_prefill;
 
 /* Parts of a rule operation's workspace, byte offsets; total 0: none is needed. */
@@ -118,13 +125,15 @@ typedef struct gpu_decision {
     gdn_dims dims;
     uint32_t guard;    /* place in the counters; GDN__GUARDS: none */
     uint32_t tc_guard; /* BA gates: why not the tensor cores; GDN__BA_TC_TAKEN: they run */
+    const char *tc_text, *twin_text;
     gpu_prefill prefill;
     gdn_route route;
 } gpu_decision;
 
 const char *gpu_entry_name(uint32_t entry);
-const char *gpu_ext_name(uint32_t entry); /* "<entry>_ext" */
-bool gpu_has_core(uint32_t entry);        /* is its core in builds of their own (GPU_HALF) */
+const char *gpu_ext_name(uint32_t entry);   /* "<entry>_ext" */
+const char *gpu_entry_lost(uint32_t entry); /* "<entry> did not load" */
+bool gpu_has_core(uint32_t entry);          /* is its core in builds of their own (GPU_HALF) */
 uint32_t gpu_entry_op(uint32_t entry);
 uint32_t gpu_entry_module(uint32_t entry);
 const char *gpu_module_file(uint32_t module);
@@ -142,13 +151,17 @@ void gpu_modules_close(gdn_ctx *ctx);
 /* The entry in one form of its module: noted while the plan asks, else bound, *out NULL and lost to the plan if it cannot be had. Only a
  * capture, a fork and no memory are answers. */
 gdn_status gpu_form_entry(gdn_plan *p, uint32_t entry, uint32_t form, const char *name, void **out, gdn_text *err);
-void gpu_lose(gdn_plan *p, uint32_t entry, const char *why);
+/* A failed module's text, of which there were `full` bytes, with its file in front, cut at a line's end and marked where it is longer. */
+void gpu_reason(char *out, size_t cap, uint32_t module, const char *text, uint64_t full, const char *where);
+void gpu_lost_in_advance(const gdn_ctx *ctx, const char *lost[GPU_ENTRIES]); /* modules of every plan: their entries that failed */
+/* guard: the route's text for it, which lives as long as the context; NULL: only that it did not load. */
+void gpu_lose(gdn_plan *p, uint32_t entry, const char *why, const char *guard);
 /* A form whose build is loaded and is the same as `form` in the bits that the entry looks at; `form` if there is none. */
 uint32_t gpu_form_at_hand(const gdn_ctx *ctx, uint32_t entry, uint32_t form, uint32_t looked_at);
 /* Loads what the plan will bind, and what its model's other plans will, together. */
 gdn_status gpu_builds_for(gdn_plan *p, gdn_text *err);
-/* Entries that there are, or would be, for a plan of this shape; k->why: why not. Loads nothing. */
-gpu_set gpu_present_for(const gdn_ctx *ctx, const gdn__shape *s, gpu_making *k);
+/* Entries that there are, or would be, for a plan of this shape; k->why and lost: why not. Loads nothing. */
+gpu_set gpu_present_for(const gdn_ctx *ctx, const gdn__shape *s, gpu_making *k, const char *lost[GPU_ENTRIES]);
 gpu_set gpu_present(const gdn_ctx *ctx); /* before anything is known of a shape */
 
 /* u32 may be NULL: the maxima. Pure. */
@@ -163,6 +176,7 @@ void gpu_rule_workspace(const gdn_rule_shape *s, gpu_workspace *out);
 void gpu_decide_prefill(const gpu_facts *facts, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d);
 /* Pointers that the fast kernels or the tensor-core spine cannot take: the next route, and a guard. */
 void gpu_prefill_base(const gpu_facts *facts, const gdn_rule_shape *s, const gdn__call *c, gpu_decision *d);
+uint32_t gpu_scalar_spine(const gdn__levers *lv); /* the entry that the levers name */
 gdn_status gpu_bind_ba(gdn_plan *p, gdn_text *err);
 gdn_status gpu_bind_rule_op(gdn_plan *p, gdn_text *err); /* GDN_OK for what is no rule operation */
 gdn_status gpu_bind_prefill(gdn_plan *p, gdn_text *err);

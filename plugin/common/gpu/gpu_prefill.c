@@ -32,7 +32,7 @@ static gdn_dims dims_of(uint32_t entry) {
     return (gdn_dims) { 0 };
 }
 
-static uint32_t scalar_entry(const gdn__levers *lv) {
+uint32_t gpu_scalar_spine(const gdn__levers *lv) {
     static const uint32_t entry[] = {
         [GDN__SPINE_VFUSED] = GPU_E_VFUSED, [GDN__SPINE_VTILE] = GPU_E_VTILE, [GDN__SPINE_PIPE] = GPU_E_PIPE
     };
@@ -71,6 +71,17 @@ static void route_guard(gpu_decision *d, uint32_t guard, const char *text) {
     d->route.guard = text;
 }
 
+/* A build that failed says so itself. */
+static const char *fast_text(const gpu_facts *f, uint32_t guard) {
+    const char *lost = gpu_lost(f, GPU_E_FAST_FWD);
+    if (!lost) lost = gpu_lost(f, GPU_E_FAST_PREPARE);
+    return guard == GDN__FAST_KERNEL_ABSENT && lost ? lost : gdn__fast_guard_text(guard);
+}
+static const char *tc_text(const gpu_facts *f, uint32_t guard) {
+    const char *const lost = gpu_lost(f, GPU_E_TCFUSE_X2);
+    return guard == GDN__TC_KERNEL_ABSENT && lost ? lost : gdn__tc_guard_text(guard);
+}
+
 void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d) {
     const gdn__levers *lv = f->levers;
     const uint32_t batch = u32 ? u32[GDN_PREFILL_U_BATCH] : s->max_batch, rule = gdn__rule_pick(s, 0);
@@ -94,15 +105,17 @@ void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint3
         return;
     }
     r->tc_guard = gdn__tc_pick(requested, gpu_has(f->present, GPU_E_TCFUSE_X2), s->k_dim, s->v_dim, GDN_CHUNK, s->qk_stride);
+    r->tc_text = tc_text(f, r->tc_guard);
     const bool tc = r->tc_guard == GDN__TC_TAKEN;
     r->wu = tc && gpu_has(f->present, GPU_E_WU_HOPPER) ? GPU_E_WU_HOPPER : GPU_E_WU;
-    r->spine = tc ? GPU_E_TCFUSE_X2 : small ? GPU_E_RECURRENT : scalar_entry(lv);
+    r->spine = tc ? GPU_E_TCFUSE_X2 : small ? GPU_E_RECURRENT : gpu_scalar_spine(lv);
     r->fwd_o = lv->no_mma8 ? GPU_E_FWD_O : tc && gpu_has(f->present, GPU_E_FWD_O_HOPPER) ? GPU_E_FWD_O_HOPPER : GPU_E_FWD_O_MMA8;
     r->chunks = chunks_of(len);
     r->fast_segment = 0;
     d->route.split_tokens = GDN_CHUNK;
     r->segment = small ? r->chunks : segment_of(s, &w, batch, r->chunks);
     r->fast_guard = gdn__fast_pick(lv->prefill_fast, gpu_has(f->present, GPU_E_FAST_PREPARE) && gpu_has(f->present, GPU_E_FAST_FWD), s);
+    r->fast_text = fast_text(f, r->fast_guard);
     if (r->fast_guard == GDN__FAST_TAKEN) {
         route_lever(d, "gdn_prefill_fast", lv->fast_where, lv->fast_source);
         const gdn_dims dims = dims_of(GPU_E_FAST_FWD);
@@ -119,17 +132,17 @@ void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint3
         }
         return;
     }
-    if (lv->prefill_fast) gpu_declined(d, "gdn_prefill_fast", gdn__fast_guard_text(r->fast_guard));
-    if (requested && !tc) gpu_declined(d, "gdn_prefill_tc", gdn__tc_guard_text(r->tc_guard));
+    if (lv->prefill_fast) gpu_declined(d, "gdn_prefill_fast", r->fast_text);
+    if (requested && !tc) gpu_declined(d, "gdn_prefill_tc", r->tc_text);
     if (requested) {
         route_lever(d, "gdn_prefill_tc", lv->tc_where, lv->tc_source);
-        if (!tc) route_guard(d, GDN__G_TC + r->tc_guard, gdn__tc_guard_text(r->tc_guard));
+        if (!tc) route_guard(d, GDN__G_TC + r->tc_guard, r->tc_text);
     } else if (!small) {
         route_scalar(d, lv);
     }
     if (lv->prefill_fast && !d->route.guard) { /* asked for before the spine: its refusal is the answer unless that was refused too */
         route_lever(d, "gdn_prefill_fast", lv->fast_where, lv->fast_source);
-        route_guard(d, GDN__G_FAST + r->fast_guard, gdn__fast_guard_text(r->fast_guard));
+        route_guard(d, GDN__G_FAST + r->fast_guard, r->fast_text);
     }
     if (!small && !(gpu_has(f->present, r->wu) && gpu_has(f->present, r->fwd_o))) return; /* absent */
     const gdn_dims dims = dims_of(r->spine);
@@ -173,7 +186,7 @@ gdn_status gpu_bind_prefill(gdn_plan *p, gdn_text *err) {
     const gdn__levers *lv = &p->ctx->levers;
     const gdn_rule_shape *s = &p->shape.rule;
     if (gdn__rule_pick(s, 0) != GDN__RULE_TAKEN) return GDN_OK; /* the decision says why */
-    const uint32_t scalar[] = { GPU_E_WU, scalar_entry(lv), lv->no_mma8 ? GPU_E_FWD_O : GPU_E_FWD_O_MMA8 },
+    const uint32_t scalar[] = { GPU_E_WU, gpu_scalar_spine(lv), lv->no_mma8 ? GPU_E_FWD_O : GPU_E_FWD_O_MMA8 },
                    sequential[] = { GPU_E_RECURRENT };
     const bool small = s->k_dim == 64;
     const uint32_t *const need = small ? sequential : scalar;
@@ -187,7 +200,7 @@ gdn_status gpu_bind_prefill(gdn_plan *p, gdn_text *err) {
 /* The decision without a lever; what was asked for, and why it is not so, stays. */
 static void without(const gpu_facts *f, const gdn_rule_shape *s, const gdn__call *c, gdn__levers *levers, bool *lever, uint32_t guard,
                     const char *text, gpu_decision *d) {
-    const gpu_facts less = { levers, f->present, f->sm_count };
+    const gpu_facts less = { levers, f->present, f->sm_count, f->lost };
     const gdn_route asked = d->route;
     *lever = false;
     gpu_decide_prefill(&less, s, c->u32, d);
@@ -202,12 +215,16 @@ void gpu_prefill_base(const gpu_facts *f, const gdn_rule_shape *s, const gdn__ca
     if (d->prefill.fast_guard == GDN__FAST_TAKEN && (qk | c->ptr[GDN_PREFILL_P_VALUE] | c->ptr[GDN_PREFILL_P_OUTPUT]) % 16) {
         without(f, s, c, &levers, &levers.prefill_fast, GDN__G_FAST + GDN__FAST_BASE, gdn__fast_guard_text(GDN__FAST_BASE), d);
         d->prefill.fast_guard = GDN__FAST_BASE;
+        d->prefill.fast_text = gdn__fast_guard_text(GDN__FAST_BASE);
     }
     const uint32_t fast = d->prefill.fast_guard;
+    const char *const text = d->prefill.fast_text;
     if (fast == GDN__FAST_TAKEN || d->prefill.tc_guard != GDN__TC_TAKEN || copies || c->ptr[GDN_PREFILL_P_KEY] % 16 == 0) return;
     without(f, s, c, &levers, &levers.prefill_tc, GDN__G_TC + GDN__TC_BASE, gdn__tc_guard_text(GDN__TC_BASE), d);
     d->prefill.tc_guard = GDN__TC_BASE;
+    d->prefill.tc_text = gdn__tc_guard_text(GDN__TC_BASE);
     d->prefill.fast_guard = fast;
+    d->prefill.fast_text = text;
 }
 
 static const gpu_rule_order order = {

@@ -54,7 +54,8 @@ void gpu_decide_round(const gpu_facts *f, const gdn_rule_shape *s, const uint32_
     d->route.lever_source = lv->woa_source;
     if (guard < GDN_WOA_TAKEN) {
         d->guard = GDN__G_WOA + guard;
-        gpu_refuse(d, gdn__woa_guard_text(guard));
+        const char *const lost = guard == GDN_WOA_KERNEL_ABSENT ? gpu_lost(f, GPU_E_ROUND) : NULL;
+        gpu_refuse(d, lost ? lost : gdn__woa_guard_text(guard));
         return;
     }
     const uint32_t parts = parts_of(f, s, batch);
@@ -116,7 +117,7 @@ gdn_status gpu_launch_round(const gdn_plan *p, gdn__call *c, const gpu_decision 
     gpu_workspace w;
     gpu_rule_io io;
     gpu_args a = { .n = 0 };
-    const gpu_facts facts = { &p->ctx->levers, p->present, p->ctx->device.sm_count };
+    const gpu_facts facts = { &p->ctx->levers, p->present, p->ctx->device.sm_count, p->lost };
     gpu_rule_workspace(s, &w);
     if (s->stash_stride > UINT32_MAX) return gdn__fail(err, GDN_E_ARG, "%s: stash_stride is above 2^32 - 1", gdn__op_name(p->op->op));
     gdn_status st = gpu_rule_check(p, c, &order, true, w.total, err);

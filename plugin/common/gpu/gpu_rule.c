@@ -65,7 +65,7 @@ gdn_status gpu_bind_form(gdn_plan *p, uint32_t entry, uint32_t form, const char 
     gdn_status st = gpu_form_entry(p, entry, gpu_form_at_hand(p->ctx, entry, form, looked_at(entry)), name, out, err);
     if (st || !*out || !(st = gpu_allow_smem(p->ctx, entry, *out, smem, &text))) return st;
     if (st == GDN_E_CAPTURE || st == GDN_E_FORKED) return gdn__fail(err, st, "%s", why);
-    gpu_lose(p, entry, why);
+    gpu_lose(p, entry, why, NULL);
     p->ctx->host.log(p->ctx->host.user, GDN_LOG_WARN, "modules", why);
     return GDN_OK;
 }

@@ -17,10 +17,10 @@ uint32_t gpu_step_form(const gdn_rule_shape *s) {
 
 /* Few heads go in parts, so that they fill the device: eight of 256 threads up to a head a multiprocessor, four of 512 up to 48, and
  * Hopper's [K][V], which send for states ahead, however many. Measured on an H200, 16/48 and 16/32 heads, batch 1 to 256. */
-static uint32_t decode_parts(const gpu_facts *f, const gdn_rule_shape *s, uint32_t batch) {
+static uint32_t decode_wants(const gpu_facts *f, const gdn_rule_shape *s, uint32_t batch) {
     const uint64_t heads = (uint64_t)s->nv * batch, sm = f->sm_count ? f->sm_count : SM_FALLBACK;
     const bool ahead = gdn__gpu_target.cc_major == 9 && s->state_layout == GDN_STATE_K_MAJOR;
-    if (s->k_dim != 128 || !present(f, GPU_E_DECODE_SPLIT) || (heads > 48 * sm && !ahead)) return 1;
+    if (s->k_dim != 128 || (heads > 48 * sm && !ahead)) return 1;
     return heads <= sm ? 8 : 4;
 }
 /* Four blocks a head in Hopper's fold, two from two heads a multiprocessor on: measured on an H200, 16/48 heads, batch 1 to 256. */
@@ -30,11 +30,21 @@ static uint32_t fold_parts(const gpu_facts *f, const gdn_rule_shape *s, uint32_t
 }
 /* The same of verify: eight of 128 threads, four of 256. With up to four rows in a launch always in parts; with more, few heads only:
  * each part makes the mixing factors for itself. Measured on an H200, 16/48 heads, 1 to 16 rows, batch 1 to 128. */
-static uint32_t verify_parts(const gpu_facts *f, const gdn_rule_shape *s, uint32_t rows, uint32_t batch) {
+static uint32_t verify_wants(const gpu_facts *f, const gdn_rule_shape *s, uint32_t rows, uint32_t batch) {
     const uint64_t heads = (uint64_t)s->nv * batch, sm = f->sm_count ? f->sm_count : SM_FALLBACK;
-    if (gdn__bf16_state(s) || s->k_dim != 128 || !present(f, rows <= 4 ? GPU_E_WY4_SPLIT : GPU_E_WYN_SPLIT)) return 1;
+    if (gdn__bf16_state(s) || s->k_dim != 128) return 1;
     if (rows > 4) return 2 * heads <= sm ? 8 : 2 * heads <= 3 * sm ? 4 : 1;
     return heads <= sm ? 8 : rows > 1 || heads <= 2 * sm ? 4 : 1;
+}
+/* As many parts as are wanted, if their kernel is there: one that did not load is told of, the heads go whole. */
+static uint32_t parts_of(const gpu_facts *f, uint32_t wanted, uint32_t split, gpu_decision *d) {
+    if (wanted <= 1 || present(f, split)) return wanted;
+    if (gpu_lost(f, split)) {
+        d->route.chosen = 0;
+        d->route.guard = gpu_lost(f, split);
+        gpu_declined(d, NULL, d->route.guard);
+    }
+    return 1;
 }
 /* By sequence: one that keeps the state after the last row as well. */
 static uint32_t verify_entry(const gdn_rule_shape *s, uint32_t rows, uint32_t parts) {
@@ -59,7 +69,7 @@ static void decide_woa(const gpu_facts *f, const gdn_rule_shape *s, const uint32
     d->route.lever_source = lv->woa_source;
     if (guard < GDN_WOA_TAKEN) {
         d->guard = GDN__G_WOA + guard;
-        gpu_refuse(d, gdn__woa_guard_text(guard));
+        gpu_refuse(d, guard == GDN_WOA_KERNEL_ABSENT && gpu_lost(f, entry) ? gpu_lost(f, entry) : gdn__woa_guard_text(guard));
         return;
     }
     /* A block a head. Where there are more heads than fit at once, Hopper's blocks go from head to head, two a multiprocessor. */
@@ -93,11 +103,12 @@ void gpu_decide_step(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t
         }
         const uint32_t fold = gdn__by_sequence(&s->base) ? (uint32_t)GPU_E_FOLD_SEQ : (uint32_t)GPU_E_FOLD;
         const bool bf16 = gdn__bf16_state(s);
-        const uint32_t parts = op == GDN_OP_VERIFY   ? verify_parts(f, s, rows, batch)
+        const uint32_t verify_split = rows <= 4 ? (uint32_t)GPU_E_WY4_SPLIT : (uint32_t)GPU_E_WYN_SPLIT;
+        const uint32_t parts = op == GDN_OP_VERIFY   ? parts_of(f, verify_wants(f, s, rows, batch), verify_split, d)
                                : op == GDN_OP_FOLD   ? fold_parts(f, s, batch)
                                : op != GDN_OP_DECODE ? 1
                                : bf16                ? 2
-                                                     : decode_parts(f, s, batch);
+                                                     : parts_of(f, decode_wants(f, s, batch), GPU_E_DECODE_SPLIT, d);
         const uint32_t decode = bf16 ? (uint32_t)GPU_E_DECODE16 : parts > 1 ? (uint32_t)GPU_E_DECODE_SPLIT : (uint32_t)GPU_E_DECODE;
         const uint32_t entry = op == GDN_OP_DECODE ? decode : op == GDN_OP_VERIFY ? verify_entry(s, rows, parts) : fold;
         const uint32_t block = entry == GPU_E_DECODE_SPLIT ? 2048 / parts : op == GDN_OP_VERIFY && parts > 1 ? 1024 / parts : STEP_BLOCK;

@@ -106,7 +106,7 @@ static gdn_status allow(gdn_plan *p, uint32_t entry, uint32_t bytes, gdn_text *e
 }
 
 gdn_status gpu_bind_w4a4(gdn_plan *p, gdn_text *err) {
-    const gpu_facts facts = { &p->ctx->levers, p->present, p->ctx->device.sm_count };
+    const gpu_facts facts = { &p->ctx->levers, p->present, p->ctx->device.sm_count, p->lost };
     const gdn_w4a4_shape *s = &p->shape.w4a4;
     gdn_status st = GDN_OK;
     if (gdn__w4a4_pick(s->max_m, s->N, s->K) != GDN_W4A4_TAKEN) return GDN_OK; /* the decision says why */
