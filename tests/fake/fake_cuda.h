@@ -20,9 +20,9 @@ typedef struct fake_cuda {
     /* set by the test */
     int devices, cc[FAKE_DEVICES];
     int init_error, lookup_error; /* what cuInit, and cuGetProcAddress for any name, answer */
-    const char *missing; /* a symbol that cuGetProcAddress does not know */
-    int no_library;      /* the optional entries are not there           */
-    _Atomic int fail_at; /* the n-th call (from 1) fails; 0: none        */
+    const char *missing;          /* a symbol that cuGetProcAddress does not know */
+    int no_library;               /* the optional entries are not there           */
+    _Atomic int fail_at;          /* the n-th call (from 1) fails; 0: none        */
     int fail_with;
     int sticky;               /* every call answers this                      */
     int implicit;             /* a blocking stream captures: the legacy stream answers 906 */
