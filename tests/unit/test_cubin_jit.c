@@ -1,76 +1,8 @@
 /* test_cubin_jit.c - from source to cubin on the fake NVRTCs: order of places, processes that start together (B161), what is
- * in the key (B163, B164), damage (B165), no folder (B166), missing NVRTC and builtins, refused architectures (B150). */
-#include "cuda_test.h"
+ * in the key (B163, B164), damage (B165), missing NVRTC and builtins, refused architectures (B150). */
+#include "jit_test.h"
 
 #include <sys/wait.h>
-
-static fake_nvrtc *nvrtc13, *nvrtc12;
-static char folder[64], cache_var[96], root[96];
-static heard h;
-
-typedef struct jit_env {
-    gdn__env env;
-    gdn__jit jit;
-} jit_env;
-
-static int setup(void **state) {
-    (void)state;
-    nvrtc13 = fake_compiler(FAKE_NVRTC13);
-    nvrtc12 = fake_compiler(FAKE_NVRTC12);
-    (void)make_folder(folder);
-    (void)snprintf(cache_var, sizeof cache_var, "GDN_CACHE_DIR=%s", folder);
-    (void)snprintf(root, sizeof root, "%s/v1", folder);
-    return 0;
-}
-static int teardown(void **state) {
-    (void)state;
-    assert_int_equal(atomic_load(&nvrtc13->live) + atomic_load(&nvrtc12->live), 0);
-    remove_tree(folder);
-    return 0;
-}
-
-/* nvrtc: the library's file; more: one more variable, or NULL. */
-static void start(jit_env *j, const char *nvrtc, const char *more) {
-    char asked[512];
-    reason r;
-    (void)snprintf(asked, sizeof asked, "GDN_NVRTC=%s", nvrtc);
-    const char *const vars[] = { cache_var, asked, more, NULL };
-    const gdn__log log = log_threads(&h);
-    j->env = env_of(vars);
-    assert_int_equal(gdn__jit_open(&j->jit, &j->env, &log, reason_of(&r)), GDN_OK);
-}
-static void stop(jit_env *j) {
-    gdn__jit_close(&j->jit);
-    gdn__env_drop(&j->env);
-}
-/* One module through a fresh opening: status, and what was compiled for it. */
-static gdn_status make(const char *nvrtc, const char *more, const gdn_compile_job *job, reason *r) {
-    jit_env j;
-    gdn__cubin c;
-    gdn_status st = 77;
-    start(&j, nvrtc, more);
-    const gdn_status first = gdn__jit_get(&j.jit, 1, job, NULL, NULL, &c, &st, reason_of(r));
-    assert_int_equal(first, st);
-    assert_int_equal(c.data != NULL, st == GDN_OK);
-    if (st == GDN_OK)
-        assert_memory_equal(c.data,
-                            "\x7f"
-                            "ELF",
-                            4);
-    gdn__cubin_free(&c);
-    stop(&j);
-    return st;
-}
-static int compiles(void) {
-    return atomic_load(&nvrtc13->compiles) + atomic_load(&nvrtc12->compiles);
-}
-#define MAKE(nvrtc, more, job, compiled)                                       \
-    do {                                                                       \
-        const int before_ = compiles();                                        \
-        reason why_;                                                           \
-        if (make(nvrtc, more, job, &why_) != GDN_OK) fail_msg("%s", why_.buf); \
-        assert_int_equal(compiles() - before_, compiled);                      \
-    } while (0)
 
 /* B163, B164 (and on a device in gpu_test): arch, options, headers, source and NVRTC each give a miss; a warm start opens no NVRTC.
  * (The one line that tries the compiler counts as a compile.) */
@@ -180,29 +112,6 @@ static void test_damage(void **state) {
         assert_int_equal(h.warnings, 0);
     }
     assert_int_equal(count_tree(root).entries, 1);
-}
-
-/* B166, B168: no usable folder: works, keeps in memory, warns once. */
-static void test_memory_only(void **state) {
-    (void)state;
-    const gdn_compile_job a = job_for("gates.cu", "k()", "sm_90a");
-    char before[96];
-    (void)strcpy(before, cache_var);
-    (void)snprintf(cache_var, sizeof cache_var, "GDN_CACHE_DIR=%s/no/such", folder);
-    jit_env j;
-    gdn__cubin c;
-    gdn_status st;
-    start(&j, FAKE_NVRTC13, NULL);
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(gdn__jit_get(&j.jit, 1, &a, NULL, NULL, &c, &st, NULL), GDN_OK);
-        gdn__cubin_free(&c);
-    }
-    assert_int_equal(compiles(), 2);
-    assert_int_equal(h.warnings, 1);
-    assert_contains(h.text, "/no/such");
-    assert_contains(h.text, "GDN_CACHE_DIR");
-    stop(&j);
-    (void)strcpy(cache_var, before);
 }
 
 /* Shipped cubins: found before NVRTC, whatever made them; damaged ones are passed over. */
@@ -347,11 +256,6 @@ static void test_print_and_dump(void **state) {
     assert_contains(h.text, "nvrtc: nvcc -cubin -arch=sm_90a --fmad=false gates.cu");
 }
 
-static void put(const char *path, const char *text) {
-    FILE *f = fopen(path, "w");
-    if (!f || fputs(text, f) < 0 || fclose(f) != 0) fail_msg("%s was not written", path);
-}
-
 /* GDN_KERNEL_DIR: what the folder has is compiled, what it has not stays built in; each change is a new key. */
 static void test_sources_of_a_folder(void **state) {
     (void)state;
@@ -370,16 +274,16 @@ static void test_sources_of_a_folder(void **state) {
     assert_int_equal(mkdir(sub, 0755), 0);
     MAKE(FAKE_NVRTC13, var, &a, 0); /* it has nothing of this: the built-in text's code is there */
     (void)snprintf(path, sizeof path, "%s/folder.cu", sub);
-    put(path, "k() of the folder");
+    write_file(path, "k() of the folder", strlen("k() of the folder"));
     MAKE(FAKE_NVRTC13, var, &a, 2);
     assert_contains(h.text, "folder.cu is read from ");
     MAKE(FAKE_NVRTC13, var, &a, 0);
-    put(path, "k() changed");
+    write_file(path, "k() changed", strlen("k() changed"));
     MAKE(FAKE_NVRTC13, var, &a, 2);
     (void)snprintf(sub, sizeof sub, "%s/common", kernels);
     assert_int_equal(mkdir(sub, 0755), 0);
     (void)snprintf(path, sizeof path, "%s/x.cuh", sub);
-    put(path, "int y;");
+    write_file(path, "int y;", strlen("int y;"));
     MAKE(FAKE_NVRTC13, var, &a, 2);
     MAKE(FAKE_NVRTC13, NULL, &a, 0); /* without the folder: as before */
 }
@@ -439,91 +343,11 @@ static void test_processes(void **state) {
     }
 }
 
-/* A lock file that cannot be made: compiled, not kept, said once. (A folder in its place is what root cannot write either.) */
-static void test_no_lock(void **state) {
-    (void)state;
-    const gdn_compile_job a = job_for("gates.cu", "k()", "sm_90a");
-    MAKE(FAKE_NVRTC13, NULL, &a, 2);
-    tree t = count_tree(root);
-    char path[512], key[40];
-    const char *slash = strrchr(t.last, '/');
-    (void)snprintf(key, sizeof key, "%.32s", slash + 1);
-    (void)snprintf(path, sizeof path, "%.*s/.%.32s.lock", (int)(slash - t.last), t.last, key);
-    assert_int_equal(mkdir(path, 0755), 0);
-    assert_int_equal(unlink(t.last), 0);
-    MAKE(FAKE_NVRTC13, NULL, &a, 2);
-    assert_contains(h.text, "gates.cu: compiled and not kept: ");
-    assert_int_equal(h.warnings, 1);
-    assert_int_equal(count_tree(root).entries, 0);
-}
-
-/* Nothing can be written: one warning for the folder and the reason, info lines for the other modules, and what was compiled
- * serves this process. (A file where a folder is wanted stops root as well.) */
-static void test_told_once(void **state) {
-    (void)state;
-    enum { N = 3 };
-    const gdn_compile_job a = job_for("gates.cu", "k()", "sm_90a");
-    gdn_compile_job jobs[N] = { a, a, a };
-    gdn__cubin c[N];
-    gdn_status st[N];
-    jit_env j;
-    char id[96], blocked[128];
-    MAKE(FAKE_NVRTC13, NULL, &a, 2);
-    tree t = count_tree(root);
-    (void)snprintf(id, sizeof id, "%.*s", (int)(strrchr(t.last, '/') - t.last - 3), t.last);
-    remove_tree(id);
-    put(id, "in the way");
-    for (int i = 0; i < N; i++) jobs[i].name = i == 0 ? "a.cu" : i == 1 ? "b.cu" : "c.cu";
-    start(&j, FAKE_NVRTC13, NULL);
-    const int before = compiles();
-    for (int round = 0; round < 2; round++) {
-        assert_int_equal(gdn__jit_get(&j.jit, N, jobs, NULL, NULL, c, st, NULL), GDN_OK);
-        for (int i = 0; i < N; i++) gdn__cubin_free(&c[i]);
-    }
-    stop(&j);
-    assert_int_equal(compiles() - before, 1 + N);
-    assert_int_equal(h.warnings, 1);
-    assert_int_equal(times(h.text, "compiled and not kept: "), N);
-    assert_int_equal(times(h.text, "told once"), 1);
-    (void)snprintf(blocked, sizeof blocked, "%s/", id);
-    assert_contains(h.text, blocked);
-}
-
-/* A cache that can be read only: while it has everything there is nothing to warn of. (Root writes anywhere, so the flag that the
- * opening finds on a read-only file system is set here.) */
-static void test_read_only(void **state) {
-    (void)state;
-    const gdn_compile_job a = job_for("gates.cu", "k()", "sm_90a"), b = job_for("conv.cu", "c()", "sm_90a");
-    gdn__cubin c;
-    gdn_status st;
-    jit_env j;
-    MAKE(FAKE_NVRTC13, NULL, &a, 2);
-    start(&j, FAKE_NVRTC13, NULL);
-    gdn__cache_open(&j.jit.cache, &j.env, &j.jit.log, NULL);
-    j.jit.cache_open = true;
-    j.jit.cache.writable = false;
-    j.jit.cache.why = gdn__copy("v1: Read-only file system");
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(gdn__jit_get(&j.jit, 1, &a, NULL, NULL, &c, &st, NULL), GDN_OK);
-        gdn__cubin_free(&c);
-        assert_int_equal(h.warnings, 0);
-    }
-    for (int i = 0; i < 2; i++) { /* this one is not there */
-        assert_int_equal(gdn__jit_get(&j.jit, 1, i ? &a : &b, NULL, NULL, &c, &st, NULL), GDN_OK);
-        gdn__cubin_free(&c);
-        assert_int_equal(h.warnings, 1);
-    }
-    assert_contains(h.text, "compiled kernels are kept in memory only: v1: Read-only file system");
-    stop(&j);
-    assert_int_equal(count_tree(root).entries, 1);
-}
-
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-    const struct CMUnitTest tests[] = { TEST(test_misses),    TEST(test_without_nvrtc), TEST(test_arch_refused),
-                                        TEST(test_damage),    TEST(test_memory_only),   TEST(test_shipped),
-                                        TEST(test_batch),     TEST(test_longer_jobs),   TEST(test_print_and_dump),
-                                        TEST(test_processes), TEST(test_no_lock),       TEST(test_sources_of_a_folder),
-                                        TEST(test_told_once), TEST(test_read_only) };
+    const struct CMUnitTest tests[] = {
+        TEST(test_misses), TEST(test_without_nvrtc), TEST(test_arch_refused),   TEST(test_damage),    TEST(test_shipped),
+        TEST(test_batch),  TEST(test_longer_jobs),   TEST(test_print_and_dump), TEST(test_processes), TEST(test_sources_of_a_folder)
+    };
     return cmocka_run_group_tests_name("test_cubin_jit", tests, NULL, NULL) != 0;
 }
