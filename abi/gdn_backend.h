@@ -60,7 +60,7 @@ typedef struct gdn_backend {
     gdn_status (*fill)(void *user, int32_t ordinal, void *stream, uint64_t dst, uint32_t byte, uint64_t bytes);
     gdn_status (*sync)(void *user, int32_t ordinal, void *stream);
 
-    /* Kernels; NULL on the host backend. [nocap] all but launch and capturing. */
+    /* Kernels; NULL on the host backend. [nocap] all but launch, launch_early and capturing. */
     /* Takes n modules from the cache or compiles them, as many at a time as the machine has cores, and loads them. One that
      * fails does not stop the others: status[i], modules[i] (NULL then) and, when err is not NULL, the reason in err[i]. Answers
      * the first failing status. The host reports progress through its log. */
@@ -71,6 +71,9 @@ typedef struct gdn_backend {
     gdn_status (*set_smem)(void *user, void *function, uint32_t bytes);
     gdn_status (*capturing)(void *user, int32_t ordinal, void *stream, uint32_t *out);
     gdn_status (*launch)(void *user, void *function, const gdn_dims *dims, void *stream, void **params);
+    /* launch of a kernel that itself waits (griddepcontrol.wait) before it touches memory: it may be started while the kernel in front
+     * of it on the stream still runs, which hides the start. Where the device or driver cannot, this is launch. Since 0.4; may be NULL. */
+    gdn_status (*launch_early)(void *user, void *function, const gdn_dims *dims, void *stream, void **params);
 } gdn_backend;
 
 #endif

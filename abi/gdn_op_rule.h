@@ -67,7 +67,8 @@ typedef struct gdn_rule_shape {
     uint32_t layers;                         /* how many layers use the plan; only counts log lines; 0 = 1                       */
     float scale;                             /* output scale; 0 = 1/sqrt(k_dim)                                                  */
     uint64_t state_stride;                   /* POOL: elements from slot to slot; 0 = nv*k_dim*v_dim                             */
-    uint64_t num_slots;                      /* POOL: slots that exist, for GDN_PLAN_CHECKED; 0 = unknown, not checked           */
+    uint64_t num_slots;                      /* POOL: slots that exist; 0 = unknown: not checked (GDN_PLAN_CHECKED), and
+                                                states are not asked for early (decode with slots) */
     uint64_t stash_stride;                   /* f32 elements a sequence; 0 = 4*(nv*v_dim + nv + nk*k_dim)                        */
     uint64_t max_workspace;                  /* bytes the plan may ask for; 0 = 1 GiB                                            */
 } gdn_rule_shape;

@@ -23,7 +23,7 @@
 
 #define GDN_ABI_MAGIC 0x314e4447u /* "GDN1", read as little endian           */
 #define GDN_ABI_MAJOR 0u          /* changes only if old plugins must stop   */
-#define GDN_ABI_MINOR 3u          /* +1 for every append                     */
+#define GDN_ABI_MINOR 4u          /* +1 for every append                     */
 
 /* ---- opaque handles: only the side that made one may destroy it ---- */
 typedef struct gdn_ctx gdn_ctx;   /* one device of one process                */

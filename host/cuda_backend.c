@@ -59,6 +59,7 @@ gdn_status gdn__cuda_backend_open_file(const char *file, const gdn__log *log, co
     st = gdn__cuda_api_open(file, &cu->api, &devices, err);
     if (st != GDN_OK) goto no_driver;
     cu->n = devices > 0 ? (uint32_t)devices : 0;
+    cu->early = cu->api.cuLaunchKernelEx && cu->api.version >= 12030;
     st = read_devices(cu, err);
     if (st != GDN_OK) goto no_devices;
     if (pthread_mutex_init(&cu->mutex, NULL) != 0) {

@@ -36,6 +36,22 @@ enum { GDN__CU_JIT_INFO_LOG = 3, GDN__CU_JIT_INFO_LOG_BYTES = 4, GDN__CU_JIT_ERR
 /* CUstreamCaptureStatus, CUstreamCaptureMode, CUdriverProcAddress_flags */
 enum { GDN__CU_CAPTURE_NONE = 0, GDN__CU_MODE_RELAXED = 2, GDN__CU_PROC_LEGACY_STREAM = 1 };
 
+/* CUlaunchAttribute: 8 bytes of which the first 4 are which one it is, then 64 of its value; CUlaunchConfig. */
+typedef struct gdn__cu_launch_attribute {
+    int id, pad;
+    union {
+        int on;
+        char bytes[64];
+    } value;
+} gdn__cu_launch_attribute;
+enum { GDN__CU_LAUNCH_EARLY = 6 /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */ };
+typedef struct gdn__cu_launch {
+    unsigned grid[3], block[3], smem;
+    void *stream;
+    gdn__cu_launch_attribute *attributes;
+    unsigned n_attributes;
+} gdn__cu_launch;
+
 /* X(name, version of the signature, parameters). Every one answers a CUresult. A driver without one of the first list is
  * refused by name; entries of the second may be NULL. */
 #define GDN__CUDA_REQUIRED(X)                                                                                                   \
@@ -74,6 +90,7 @@ enum { GDN__CU_CAPTURE_NONE = 0, GDN__CU_MODE_RELAXED = 2, GDN__CU_PROC_LEGACY_S
       (void **library, const void *code, int *jit_options, void **jit_values, unsigned n_jit, int *options, void **values, unsigned n)) \
     X(cuLibraryGetModule, 12000, (void **module, void *library))                                                                        \
     X(cuLibraryUnload, 12000, (void *library))                                                                                          \
+    X(cuLaunchKernelEx, 11060, (const gdn__cu_launch *launch, void *function, void **params, void **extra))                             \
     X(cuFuncLoad, 12040, (void *function))                                                                                              \
     X(cuStreamGetCtx, 9020, (void *stream, void **ctx))
 

@@ -84,41 +84,59 @@ static gdn_status set_smem(void *user, void *fn, uint32_t bytes) {
 
 /* ---- launch ---- */
 /* Off the fast path. A stream of another device is the usual mistake, and the driver's answer does not say so. */
-static gdn_status launch_failed(const gdn__cuda *cu, gdn__cuda_function *f, void *stream, gdn__cu_result r) {
+static gdn_status launch_failed(const gdn__cuda *cu, gdn__cuda_function *f, void *stream, gdn__cu_result r, const char *call) {
     void *ctx = NULL;
     const bool handle = r == GDN__CU_INVALID_HANDLE || r == GDN__CU_INVALID_CONTEXT;
     const bool foreign = handle && stream && cu->api.cuStreamGetCtx && cu->api.cuStreamGetCtx(stream, &ctx) == GDN__CU_OK && ctx != f->ctx;
     char why[512];
     if (atomic_exchange(&f->last_error, r) != r) { /* once per distinct cause */
-        gdn__cuda_explain(&cu->api, "cuLaunchKernel", r, why, sizeof why);
+        gdn__cuda_explain(&cu->api, call, r, why, sizeof why);
         gdn__log_line(&cu->log, GDN_LOG_ERROR, "cuda", "%s on device %d: %s%s", f->entry, (int)f->module->dev->info.ordinal, why,
                       foreign ? "; the stream belongs to another device or context" : "");
     }
     return foreign ? GDN_E_ARG : gdn__cuda_status(r);
 }
 
-static gdn_status launch(void *user, void *fn, const gdn_dims *d, void *stream, void **params) {
-    gdn__cuda *cu = user;
-    gdn__cuda_function *f = fn;
+static gdn__cu_result start(const gdn__cuda *cu, const gdn__cuda_function *f, const gdn_dims *d, void *stream, void **params, bool early) {
+    if (!early)
+        return cu->api.cuLaunchKernel(f->fn, d->grid[0], d->grid[1], d->grid[2], d->block[0], d->block[1], d->block[2], d->smem_bytes,
+                                      stream, params, NULL);
+    gdn__cu_launch_attribute attribute = { .id = GDN__CU_LAUNCH_EARLY, .value = { .on = 1 } };
+    const gdn__cu_launch l = {
+        { d->grid[0], d->grid[1], d->grid[2] }, { d->block[0], d->block[1], d->block[2] }, d->smem_bytes, stream, &attribute, 1
+    };
+    return cu->api.cuLaunchKernelEx(&l, f->fn, params, NULL);
+}
+
+static gdn_status launch_as(const gdn__cuda *cu, gdn__cuda_function *f, const gdn_dims *d, void *stream, void **params, bool early) {
     void *current = NULL;
     if (!gdn__cuda_alive(cu)) return GDN_E_FORKED;
     if (!f || !d) return GDN_E_ARG;
+    early = early && cu->early && f->module->dev->info.cc_major >= 9;
     gdn__cu_result r = cu->api.cuCtxGetCurrent(&current);
     const bool push = r == GDN__CU_OK && current != f->ctx;
     if (push) r = cu->api.cuCtxPushCurrent(f->ctx);
     if (r == GDN__CU_OK) {
-        r = cu->api.cuLaunchKernel(f->fn, d->grid[0], d->grid[1], d->grid[2], d->block[0], d->block[1], d->block[2], d->smem_bytes, stream,
-                                   params, NULL);
+        r = start(cu, f, d, stream, params, early);
         if (push) {
             const gdn__cu_result popped = cu->api.cuCtxPopCurrent(&current);
             if (r == GDN__CU_OK) r = popped;
         }
     }
-    return r == GDN__CU_OK ? GDN_OK : launch_failed(cu, f, stream, r);
+    return r == GDN__CU_OK ? GDN_OK : launch_failed(cu, f, stream, r, early ? "cuLaunchKernelEx" : "cuLaunchKernel");
+}
+
+static gdn_status launch(void *user, void *fn, const gdn_dims *d, void *stream, void **params) {
+    return launch_as(user, fn, d, stream, params, false);
+}
+
+static gdn_status launch_early(void *user, void *fn, const gdn_dims *d, void *stream, void **params) {
+    return launch_as(user, fn, d, stream, params, true);
 }
 
 void gdn__cuda_function_entries(gdn_backend *table) {
     table->function = function;
     table->set_smem = set_smem;
     table->launch = launch;
+    table->launch_early = launch_early;
 }

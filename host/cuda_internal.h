@@ -45,6 +45,7 @@ struct gdn__cuda {
     gdn__log log;
     const uint32_t *alive; /* a page that the kernel clears in a forked child */
     pid_t pid;             /* where it cannot: the process; else 0 */
+    bool early;            /* the driver starts kernels early and lets graphs keep it */
     uint32_t n;
     gdn__cuda_device *dev;
     pthread_mutex_t mutex; /* contexts, the list of modules, their functions */

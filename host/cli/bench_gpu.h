@@ -73,6 +73,8 @@ typedef struct gpu_bench_row {
 } gpu_bench_row;
 /* Plans, times, adds a row; *us gets the median. shape_keys is taken over. false: a line was printed. */
 bool gpu_bench_row_add(gpu_bench *b, const gpu_bench_row *row, json_t *shape_keys, double *us);
+/* Opens what `base` does with n levers more, stronger than its own. false: a line was printed. */
+bool gpu_bench_open(gpu_bench *b, const gdn_options *base, const gdn_setting *levers, uint32_t n, gdn **out);
 /* Every row from `from` on names what the others took. */
 void gpu_bench_peers(gpu_bench *b, size_t from);
 bool gpu_bench_ba(gpu_bench *b, const gdn_options *base);

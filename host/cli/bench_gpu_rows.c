@@ -122,6 +122,18 @@ static bool ba_one(gpu_bench *b, gdn *const open[KINDS], uint32_t M) {
     return true;
 }
 
+bool gpu_bench_open(gpu_bench *b, const gdn_options *base, const gdn_setting *levers, uint32_t n, gdn **out) {
+    gdn_setting all[sizeof b->cli->settings / sizeof *b->cli->settings];
+    gdn_options options = *base;
+    if (base->n_settings + n > sizeof all / sizeof *all) return cli_error(b->cli, "too many --set"), false;
+    for (uint32_t i = 0; i < base->n_settings; i++) all[i] = base->settings[i];
+    for (uint32_t i = 0; i < n; i++) all[base->n_settings + i] = levers[i];
+    options.settings = all;
+    options.n_settings = base->n_settings + n;
+    if (gdn_open(&options, out, &b->err) != GDN_OK) return cli_error(b->cli, "%s", b->text), false;
+    return true;
+}
+
 /* Which kernel runs is a matter of levers, which are those of an open target: one for each. */
 bool gpu_bench_ba(gpu_bench *b, const gdn_options *base) {
     gdn *const lent = b->g;
@@ -130,11 +142,7 @@ bool gpu_bench_ba(gpu_bench *b, const gdn_options *base) {
     for (int kind = 0; kind < KINDS && ok; kind++) {
         const gdn_setting levers[2] = { { "ssm_ba_gates_hopper", kind == 1 ? "true" : "false" },
                                         { "ssm_ba_gates_tc", kind == 2 ? "true" : "false" } };
-        gdn_options options = *base;
-        options.settings = levers;
-        options.n_settings = 2;
-        ok = gdn_open(&options, &open[kind], &b->err) == GDN_OK;
-        if (!ok) cli_error(b->cli, "%s", b->text);
+        ok = gpu_bench_open(b, base, levers, 2, &open[kind]);
     }
     b->g = open[0];
     for (uint32_t i = 0; i < BA_MS && ok; i++) {

@@ -69,6 +69,7 @@ static gdn_rule_shape shape_of(const gpu_bench *b, uint32_t op, uint32_t batch, 
                               .gate_form = GDN_GATE_LINEAR,
                               .state_addr = batch > 1 || op != GDN_OP_PREFILL ? GDN_STATE_POOL : GDN_STATE_CONTIGUOUS,
                               .state_type = GDN_F32,
+                              .num_slots = batch,
                               .max_tokens = tokens,
                               .max_batch = batch,
                               .max_rows = op == GDN_OP_PREFILL || op == GDN_OP_DECODE ? 0 : ROWS,
@@ -153,10 +154,7 @@ static bool open_routes(gpu_bench *b, const gdn_options *base, gdn *open[ROUTES]
         const gdn_setting levers[] = { { "gdn_prefill_fast", route[kind].fast },
                                        { "gdn_prefill_tc", route[kind].tc },
                                        { "gdn_pipe", route[kind].pipe } };
-        gdn_options options = *base;
-        options.settings = levers;
-        options.n_settings = sizeof levers / sizeof *levers;
-        if (gdn_open(&options, &open[kind], &b->err)) return cli_error(b->cli, "%s", b->text), false;
+        if (!gpu_bench_open(b, base, levers, sizeof levers / sizeof *levers, &open[kind])) return false;
     }
     return true;
 }
@@ -360,14 +358,9 @@ bool gpu_bench_verify(gpu_bench *b) {
 /* Write-on-accept is a lever. */
 static bool with_lever(gpu_bench *b, const gdn_options *base, const char *what, bool (*one)(gpu_bench *, uint32_t)) {
     const gdn_setting lever = { "gdn_woa", "1" };
-    gdn_options options = *base;
     gdn *const lent = b->g;
-    options.settings = &lever;
-    options.n_settings = 1;
     b->g = NULL;
-    const bool open = gdn_open(&options, &b->g, &b->err) == GDN_OK;
-    const bool ok = open && each_batch(b, what, one);
-    if (!open) cli_error(b->cli, "%s", b->text);
+    const bool open = gpu_bench_open(b, base, &lever, 1, &b->g), ok = open && each_batch(b, what, one);
     if (open) gpu_bench_release(b);
     gdn_close(b->g);
     b->g = lent;

@@ -16,6 +16,8 @@
 
 GDN_KERNEL(ENGINE_BLOCK)
 gdn_engine_embed(const gdn_bf16 *w, const uint32_t *tokens, gdn_bf16 *y, uint32_t dim) {
+    gdn_begin();
+    gdn_let_next();
     const gdn_bf16 *const from = w + (uint64_t)tokens[blockIdx.x] * dim;
     gdn_bf16 *const to = y + (uint64_t)blockIdx.x * dim;
     for (uint32_t i = threadIdx.x; i < dim; i += ENGINE_BLOCK) to[i] = from[i];
@@ -23,6 +25,8 @@ gdn_engine_embed(const gdn_bf16 *w, const uint32_t *tokens, gdn_bf16 *y, uint32_
 
 GDN_KERNEL(ENGINE_BLOCK)
 gdn_engine_rms_norm(const gdn_bf16 *x, const float *w, gdn_bf16 *y, uint32_t dim, float eps) {
+    gdn_begin();
+    gdn_let_next();
     __shared__ float part[ENGINE_BLOCK / 32];
     const gdn_bf16 *const from = x + (uint64_t)blockIdx.x * dim;
     gdn_bf16 *const to = y + (uint64_t)blockIdx.x * dim;
@@ -42,12 +46,16 @@ gdn_engine_rms_norm(const gdn_bf16 *x, const float *w, gdn_bf16 *y, uint32_t dim
 
 GDN_KERNEL(ENGINE_BLOCK)
 gdn_engine_add(const gdn_bf16 *x, gdn_bf16 *y, uint64_t n) {
+    gdn_begin();
+    gdn_let_next();
     const uint64_t i = (uint64_t)blockIdx.x * ENGINE_BLOCK + threadIdx.x;
     if (i < n) y[i] = gdn_to_bf16(gdn_to_f32(y[i]) + gdn_to_f32(x[i]));
 }
 
 GDN_KERNEL(ENGINE_BLOCK)
 gdn_engine_silu_mul(const gdn_bf16 *gate_up, gdn_bf16 *y, uint32_t dim) {
+    gdn_begin();
+    gdn_let_next();
     const uint32_t i = blockIdx.x * ENGINE_BLOCK + threadIdx.x;
     if (i >= dim) return;
     const gdn_bf16 *const gate = gate_up + (uint64_t)blockIdx.y * 2 * dim, *const up = gate + dim;

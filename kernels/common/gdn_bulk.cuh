@@ -72,12 +72,4 @@ GDN_DEVICE void gdn_fence_async() {
 GDN_DEVICE void gdn_fence_async_global() {
     asm volatile("fence.proxy.async.global;" ::: "memory");
 }
-/* Dependent launch: what follows _wait runs after the kernel before has finished (its writes are seen); _signal lets the next
- * kernel start early. No effect without the launch attribute. */
-GDN_DEVICE void gdn_grid_wait() {
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-GDN_DEVICE void gdn_grid_signal() {
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
 #endif

@@ -26,27 +26,38 @@ GDN_DEVICE void gdn_st16f(void *p, float4 v) {
     *reinterpret_cast<float4 *>(p) = v;
 }
 
-/* _ro: through the read-only path; nothing may write the data while the kernel runs. A load is never an asm without volatile: the
- * compiler takes that for arithmetic and moves it above the condition that guards the address. */
+/* _ro: nothing may write the data while the kernel runs. Not ld.global.nc, which ptxas moves in front of the wait of gdn_begin; and a load is
+ * never an asm without volatile: the compiler takes that for arithmetic and moves it above the condition that guards the address. */
 GDN_DEVICE uint4 gdn_ld16_ro(const void *p) {
-    return __ldg(reinterpret_cast<const uint4 *>(p));
+    uint4 v;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
 }
 GDN_DEVICE uint2 gdn_ld8_ro(const void *p) {
-    return __ldg(reinterpret_cast<const uint2 *>(p));
+    uint2 v;
+    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+    return v;
 }
 GDN_DEVICE uint32_t gdn_ld4_ro(const void *p) {
-    return __ldg(reinterpret_cast<const uint32_t *>(p));
+    uint32_t v;
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(v) : "l"(p));
+    return v;
 }
-/* _once: read-only data that no one reads again: kept out of L1 (weights, packed rows). */
+GDN_DEVICE uint16_t gdn_ld2_ro(const void *p) {
+    uint16_t v;
+    asm volatile("ld.global.u16 %0, [%1];" : "=h"(v) : "l"(p));
+    return v;
+}
+/* _once: _ro of data that no one reads again: kept out of L1 (weights, packed rows). */
 GDN_DEVICE uint4 gdn_ld16_once(const void *p) {
     uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
 /* The same, of rows that are read on from here: L2 asks memory for 256 bytes. */
 GDN_DEVICE uint4 gdn_ld16_once_256(const void *p) {
     uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
     return v;
 }
 /* _stream: first to be evicted; for state that this kernel reads and rewrites, and for rows that a later kernel reads. */
@@ -143,6 +154,12 @@ GDN_DEVICE float4 gdn_ld16f_stream(const void *p) {
 }
 GDN_DEVICE void gdn_st16f_stream(void *p, float4 v) {
     asm volatile("st.global.cs.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(p), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+}
+/* A word that another kernel may be writing: some value that it has or had. */
+GDN_DEVICE uint32_t gdn_ld4_guess(const int32_t *p) {
+    uint32_t v;
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+    return v;
 }
 GDN_DEVICE void gdn_prefetch_l2(const void *p) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(p));

@@ -116,15 +116,20 @@ template <class T = float>
 GDN_DEVICE gdn_state_ptrs_of<T> gdn_states_of(const gdn_rule_ext &x, void *h_state, bool is_table, uint32_t b, uint32_t head, uint32_t nv,
                                         uint32_t k_dim, uint32_t v_dim) {
     const uint64_t one = (uint64_t)k_dim * v_dim, at = head * one;
-    if (x.in_tab) {
-        if (gdn_is_padding(x, b)) return gdn_state_ptrs_of<T> { nullptr, nullptr };
-        return gdn_state_ptrs_of<T> { reinterpret_cast<const T *>(x.in_tab[b]) + at, reinterpret_cast<T *>(x.out_tab[b]) + at };
+    if (x.in_tab) { /* both words are asked for before one is looked at */
+        const uint64_t in = x.in_tab[b], out = x.out_tab[b];
+        if (!in | !out) return gdn_state_ptrs_of<T> { nullptr, nullptr };
+        return gdn_state_ptrs_of<T> { reinterpret_cast<const T *>(in) + at, reinterpret_cast<T *>(out) + at };
     }
     if (x.slot_stride) {
-        if (gdn_is_padding(x, b)) return gdn_state_ptrs_of<T> { nullptr, nullptr };
-        const uint64_t from = (x.in_slots ? (uint64_t)x.in_slots[b] : b) * x.slot_stride + at;
-        const uint64_t to = (x.in_slots ? (uint64_t)x.out_slots[b] : b) * x.slot_stride + at;
-        return gdn_state_ptrs_of<T> { static_cast<const T *>(h_state) + from, static_cast<T *>(x.state_out) + to };
+        uint64_t from = b, to = b;
+        if (x.in_slots) {
+            const int32_t in = x.in_slots[b], out = x.out_slots[b];
+            if ((in | out) < 0) return gdn_state_ptrs_of<T> { nullptr, nullptr };
+            from = (uint32_t)in, to = (uint32_t)out;
+        }
+        return gdn_state_ptrs_of<T> { static_cast<const T *>(h_state) + from * x.slot_stride + at,
+                                      static_cast<T *>(x.state_out) + to * x.slot_stride + at };
     }
     T *const base = is_table ? static_cast<T *const *>(h_state)[b] : static_cast<T *>(h_state) + (uint64_t)b * nv * one;
     return base ? gdn_state_ptrs_of<T> { base + at, base + at } : gdn_state_ptrs_of<T> { nullptr, nullptr };

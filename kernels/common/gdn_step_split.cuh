@@ -98,10 +98,10 @@ GDN_DEVICE void gdn_split_rows(gdn_split_smem &m, const gdn_step &a, uint64_t ro
     gdn_sync_block();
 }
 
-/* Columns slice*COLUMNS and up, by 16*COLUMNS threads. in NULL: zeros. */
-template <uint32_t COLUMNS>
+/* Columns slice*COLUMNS and up, by 16*COLUMNS threads. in NULL: zeros. then() is called behind the state's loads. */
+template <uint32_t COLUMNS, class F>
 GDN_DEVICE void gdn_split_decode(gdn_split_smem &m, const gdn_step &a, uint64_t row, uint32_t head, uint32_t slice, const float *in,
-                                 float *out) {
+                                 float *out, F then) {
     typedef gdn_split_state<COLUMNS> part;
     const uint32_t i = threadIdx.x, v = head * GDN_STEP_DIM + slice * COLUMNS + i;
     part state;
@@ -116,6 +116,7 @@ GDN_DEVICE void gdn_split_decode(gdn_split_smem &m, const gdn_step &a, uint64_t 
         v16 = a.v[row * a.v_stride + v];
         gate = a.gate[gb], beta = a.beta[gb];
     }
+    then();
     gdn_split_rows(m, a, row, head); /* after the state's loads: the key head takes a division */
     GDN_UNROLL
     for (uint32_t g = 0; g < GDN_SPLIT_GROUPS; g++) m.sums[0][part::sum_at(g)] = gdn_group_sum(state.s[g], gdn_ld16f(m.k + part::k_of(g)));

@@ -40,6 +40,20 @@ typedef unsigned long uint64_t;
 #define GDN_DEVICE      static __device__ __forceinline__
 #define GDN_METHOD      __device__ __forceinline__
 
+/* The first statement of every entry: a kernel may be started before the one in front of it on the stream has ended (launch_early in
+ * gdn_backend.h), and behind this that one's writes are there. */
+GDN_DEVICE void gdn_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+/* The next kernel may be started once all blocks have come here, or ended. For short kernels whose blocks leave room. */
+GDN_DEVICE void gdn_let_next() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
 /* ---- storage types: 16 bits in memory, f32 in arithmetic ---- */
 struct gdn_bf16 {
     uint16_t bits;

@@ -59,7 +59,7 @@ GDN_DEVICE gdn_f16_words gdn_f16_load(const uint8_t *Bq, const uint8_t *Bs, cons
     for (uint32_t i = 0; i < 2; i++) {
         const uint64_t at = (uint64_t)w.row[i] * (K / 2) + in_row;
         r.code[i] = gdn_ld16_once_256(Bq + at);
-        r.scale[i] = __ldg(reinterpret_cast<const unsigned short *>(Bs + at / 8));
+        r.scale[i] = gdn_ld2_ro(Bs + at / 8);
     }
     return r;
 }

@@ -206,6 +206,8 @@ causal_conv1d(const gdn_bf16 *x, const void *weight, const void *bias, gdn_bf16 
               gdn_bf16 *out, uint32_t tokens, uint32_t channels, uint32_t x_stride, uint32_t out_stride, uint32_t width, uint32_t state_len,
               uint32_t silu, const void *cu_seqlens, uint32_t batch, uint32_t seq_len, uint32_t cu64, const int32_t *accepted,
               uint32_t keep_rows, uint64_t slot_stride, uint32_t weight_f32) {
+    gdn_begin();
+    gdn_let_next();
     (void)tokens; /* the grid's */
     const gdn_conv a = { x,        weight, bias,      state, slots,   fresh,     cu_seqlens,     accepted,        slot_stride, channels,
                          x_stride, width,  state_len, batch, seq_len, cu64 != 0, keep_rows != 0, weight_f32 != 0, silu != 0 };
@@ -228,6 +230,8 @@ conv_silu_split_l2norm(const gdn_bf16 *x, const void *weight, const void *bias, 
                        uint32_t width, uint32_t state_len, const void *cu_seqlens, uint32_t batch, uint32_t seq_len, uint32_t cu64,
                        const int32_t *accepted, uint32_t keep_rows, uint64_t slot_stride, uint32_t weight_f32, uint32_t nk, uint32_t nv,
                        uint32_t k_dim, uint32_t v_dim, uint32_t q_stride, uint32_t k_stride, uint32_t v_stride) {
+    gdn_begin();
+    gdn_let_next();
     (void)tokens;
     const gdn_conv a = { x,        weight, bias,      state, slots,   fresh,     cu_seqlens,     accepted,        slot_stride, channels,
                          x_stride, width,  state_len, batch, seq_len, cu64 != 0, keep_rows != 0, weight_f32 != 0, true };

@@ -37,6 +37,8 @@ GDN_KERNEL(GDN_STEP_BLOCK, DECODES16)
 gated_delta_rule_decode_bf16_state(void *h_state, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
                                    const float *beta, gdn_bf16 *output, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd,
                                    uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t state_is_table) {
+    gdn_begin();
+    gdn_let_next();
     (void)batch, (void)vd;
     const gdn_step a = { query, key, value, gate, beta, output, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(kd, 0) };
     decode16(a, gdn_rule_ext {}, h_state, state_is_table);
@@ -47,6 +49,8 @@ gated_delta_rule_decode_bf16_state_ext(void *h_state, const gdn_bf16 *query, con
                                        const float *beta, gdn_bf16 *output, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t kd,
                                        uint32_t vd, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t state_is_table,
                                        GDN_STEP_EXT_ARGS) {
+    gdn_begin();
+    gdn_let_next();
     (void)batch, (void)vd;
     const gdn_step a = { query, key, value, gate, beta, output, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(kd, scale) };
     decode16(a, GDN_STEP_EXT, h_state, state_is_table);
@@ -86,6 +90,8 @@ gated_delta_rule_wyn_bf16_state(void *h, const gdn_bf16 *q, const gdn_bf16 *k, c
                                 gdn_bf16 *out, const void *hi_tables, uint32_t slab_entries, uint32_t rows, uint32_t batch, uint32_t nk,
                                 uint32_t nv, uint32_t kd, uint32_t vd, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride,
                                 uint32_t state_is_table) {
+    gdn_begin();
+    gdn_let_next();
     (void)batch, (void)vd;
     const gdn_step a = { q, k, v, gate, beta, out, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(kd, 0) };
     verify16(a, gdn_rule_ext {}, nullptr, h, state_is_table, rows, gdn_hi { hi_tables, slab_entries, rows, state_is_table != 0 });
@@ -97,6 +103,8 @@ gated_delta_rule_wyn_bf16_state_ext(void *h, const gdn_bf16 *q, const gdn_bf16 *
                                     uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd, uint32_t qk_stride, uint32_t v_stride,
                                     uint32_t gb_stride, uint32_t state_is_table, GDN_STEP_EXT_ARGS, const int32_t *cu_rows,
                                     uint32_t hi_capacity) {
+    gdn_begin();
+    gdn_let_next();
     (void)batch, (void)vd;
     const gdn_step a = { q, k, v, gate, beta, out, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(kd, scale) };
     verify16(a, GDN_STEP_EXT, cu_rows, h, state_is_table, rows, gdn_hi { hi_tables, slab_entries, hi_capacity, state_is_table != 0 });

@@ -40,12 +40,14 @@
 
 #if defined(GDN_USUAL_ENTRIES) && defined(GDN_CORE_ENTRIES)
 GDN_KERNEL(GDN_WU_BLOCK, 2) gated_delta_rule_recompute_wu(WU_) {
+    gdn_begin();
     UNUSED_WU_;
     gdn_recompute_wu(WU_VALUES_, gdn_rule_ext {});
 }
 #endif
 #if defined(GDN_USUAL_ENTRIES) && defined(GDN_EXT_ENTRIES)
 GDN_KERNEL(GDN_WU_BLOCK, 2) gated_delta_rule_recompute_wu_ext(WU_, GDN_PREFILL_EXT_ARGS) {
+    gdn_begin();
     UNUSED_WU_;
     gdn_recompute_wu(WU_VALUES_, GDN_PREFILL_EXT);
 }
@@ -82,10 +84,12 @@ template <uint32_t SPLIT, uint32_t BUFFERS, uint32_t TOKENS> GDN_DEVICE void spi
 /* split, buffers, tokens side by side */
 #define SPINE_ENTRIES_(name, split, buffers, tokens)                                                                       \
     GDN_CORE_ENTRY(GDN_KERNEL(128 * split, 1) gated_delta_rule_chunk_delta_h_##name(SPINE_) {                              \
+        gdn_begin();                                                                                                       \
         UNUSED_SPINE_;                                                                                                     \
         spine<split, buffers, tokens>(SPINE_VALUES_, gdn_rule_ext {});                                                     \
     })                                                                                                                     \
     GDN_EXT_ENTRY(GDN_KERNEL(128 * split, 1) gated_delta_rule_chunk_delta_h_##name##_ext(SPINE_, GDN_PREFILL_EXT_ARGS) {   \
+        gdn_begin();                                                                                                       \
         UNUSED_SPINE_;                                                                                                     \
         spine<split, buffers, tokens>(SPINE_VALUES_, GDN_PREFILL_EXT);                                                     \
     })
@@ -109,10 +113,12 @@ SPINE_ENTRIES_(pipe, 2, 2, 4)
 
 #define FWD_O_ENTRIES_(name, fast)                                                      \
     GDN_CORE_ENTRY(GDN_KERNEL(GDN_O_BLOCK, 1) name(FWD_O_) {                            \
+        gdn_begin();                                                                    \
         UNUSED_SPINE_;                                                                  \
         gdn_chunk_fwd_o<fast>(FWD_O_VALUES_, gdn_rule_ext {});                          \
     })                                                                                  \
     GDN_EXT_ENTRY(GDN_KERNEL(GDN_O_BLOCK, 1) name##_ext(FWD_O_, GDN_PREFILL_EXT_ARGS) { \
+        gdn_begin();                                                                    \
         UNUSED_SPINE_;                                                                  \
         gdn_chunk_fwd_o<fast>(FWD_O_VALUES_, GDN_PREFILL_EXT);                          \
     })

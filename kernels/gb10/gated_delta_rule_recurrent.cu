@@ -113,11 +113,13 @@ GDN_DEVICE void recurrent_prefill(const gdn_recurrent &a, const gdn_rule_ext &x)
             is_varlen != 0, cu_seqlens                                                                                          \
     }
 GDN_KERNEL(GDN_R_BLOCK, 2) gated_delta_rule_recurrent_prefill(ARGS_) {
+    gdn_begin();
     (void)batch, (void)kd, (void)vd;
     recurrent_prefill(VALUES_, gdn_rule_ext {});
 }
 GDN_KERNEL(GDN_R_BLOCK, 2)
 gated_delta_rule_recurrent_prefill_ext(ARGS_, GDN_PREFILL_EXT_ARGS) {
+    gdn_begin();
     (void)batch, (void)kd, (void)vd;
     recurrent_prefill(VALUES_, GDN_PREFILL_EXT);
 }

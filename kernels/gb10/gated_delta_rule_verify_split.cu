@@ -15,6 +15,8 @@ gated_delta_rule_wy4_split_ext(void *h, const gdn_bf16 *q, const gdn_bf16 *k, co
                                uint32_t nv, uint32_t kd, uint32_t vd, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride,
                                uint32_t state_is_table, GDN_STEP_EXT_ARGS, const int32_t *cu_rows, uint32_t hi_capacity,
                                const int32_t *seq_ids, uint32_t *record) {
+    gdn_begin();
+    gdn_let_next();
     (void)batch;
     const gdn_step a = { q, k, v, gate, beta, out, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(kd, scale) };
     const gdn_hi hi = { hi_tables, slab_entries, hi_capacity, state_is_table != 0 };
@@ -28,6 +30,8 @@ gated_delta_rule_wyn_split_ext(void *h, const gdn_bf16 *q, const gdn_bf16 *k, co
                                uint32_t nv, uint32_t kd, uint32_t vd, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride,
                                uint32_t state_is_table, GDN_STEP_EXT_ARGS, const int32_t *cu_rows, uint32_t hi_capacity,
                                const int32_t *seq_ids, uint32_t *record) {
+    gdn_begin();
+    gdn_let_next();
     (void)batch;
     const gdn_step a = { q, k, v, gate, beta, out, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(kd, scale) };
     const gdn_hi hi = { hi_tables, slab_entries, hi_capacity, state_is_table != 0 };
@@ -42,6 +46,8 @@ gated_delta_rule_wy4_split(void *h, const gdn_bf16 *q, const gdn_bf16 *k, const 
                            gdn_bf16 *out, const void *hi_tables, uint32_t slab_entries, uint32_t rows, uint32_t batch, uint32_t nk,
                            uint32_t nv, uint32_t kd, uint32_t vd, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride,
                            uint32_t state_is_table) {
+    gdn_begin();
+    gdn_let_next();
     (void)batch;
     const gdn_step a = { q, k, v, gate, beta, out, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(kd, 0) };
     const gdn_hi hi = { hi_tables, slab_entries, rows, state_is_table != 0 };
@@ -54,6 +60,8 @@ gated_delta_rule_wyn_split(void *h, const gdn_bf16 *q, const gdn_bf16 *k, const 
                            gdn_bf16 *out, const void *hi_tables, uint32_t slab_entries, uint32_t rows, uint32_t batch, uint32_t nk,
                            uint32_t nv, uint32_t kd, uint32_t vd, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride,
                            uint32_t state_is_table) {
+    gdn_begin();
+    gdn_let_next();
     (void)batch;
     const gdn_step a = { q, k, v, gate, beta, out, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(kd, 0) };
     const gdn_hi hi = { hi_tables, slab_entries, rows, state_is_table != 0 };

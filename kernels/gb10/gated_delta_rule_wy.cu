@@ -16,6 +16,7 @@ GDN_KERNEL(GDN_STEP_BLOCK, 3)
 gated_delta_rule_wy2(void *h, const gdn_bf16 *q, const gdn_bf16 *k, const gdn_bf16 *v, const float *gate, const float *beta, gdn_bf16 *out,
                      void *Hi0, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd, uint32_t qk_stride, uint32_t v_stride,
                      uint32_t gb_stride, uint32_t state_is_table) {
+    gdn_begin();
     (void)batch;
     __shared__ gdn_step_smem<4> m;
     const gdn_step a = { q, k, v, gate, beta, out, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(kd, 0) };
@@ -29,6 +30,7 @@ gated_delta_rule_wy2_ext(void *h, const gdn_bf16 *q, const gdn_bf16 *k, const gd
                          gdn_bf16 *out, void *Hi0, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t kd, uint32_t vd, uint32_t qk_stride,
                          uint32_t v_stride, uint32_t gb_stride, uint32_t state_is_table, GDN_STEP_EXT_ARGS, const int32_t *cu_rows,
                          uint32_t hi_capacity, const int32_t *seq_ids, uint32_t *record) {
+    gdn_begin();
     (void)batch;
     __shared__ gdn_step_smem<4> m;
     const gdn_step a = { q, k, v, gate, beta, out, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(kd, scale) };

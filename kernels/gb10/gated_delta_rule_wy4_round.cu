@@ -42,6 +42,7 @@
 
 GDN_KERNEL(128, GDN_ROUND_BLOCKS)
 gated_delta_rule_wy4_round(ROUND_ARGS) {
+    gdn_begin();
     (void)v_dim;
     __shared__ union {
         gdn_round_smem<32, 2> wide;
@@ -57,6 +58,7 @@ gated_delta_rule_wy4_round(ROUND_ARGS) {
 #ifdef ROUND_STAYS
 GDN_KERNEL(128, 2)
 gated_delta_rule_wy4_round_stay(ROUND_ARGS) {
+    gdn_begin();
     (void)v_dim, (void)parts;
     GDN_DYN_SMEM_ALIGNED(float, state, 128);
     __shared__ gdn_round_stay_smem m;

@@ -102,6 +102,7 @@ gated_delta_rule_wy4_woa(void *h_table, const gdn_bf16 *query, const gdn_bf16 *k
                          const float *beta, gdn_bf16 *output, float *stash, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim,
                          uint32_t v_dim, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t stash_seq_floats,
                          uint32_t *engaged_flag) {
+    gdn_begin();
     (void)v_dim;
     __shared__ woa_smem m;
     const gdn_step a = { query, key, value, gate, beta, output, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(k_dim, 0) };
@@ -116,6 +117,7 @@ gated_delta_rule_wy4_woa_ext(void *h_table, const gdn_bf16 *query, const gdn_bf1
                              const float *beta, gdn_bf16 *output, float *stash, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim,
                              uint32_t v_dim, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t stash_seq_floats,
                              uint32_t *engaged_flag, GDN_STEP_EXT_ARGS) {
+    gdn_begin();
     (void)v_dim;
     __shared__ woa_smem m;
     const gdn_step a = { query, key, value, gate, beta, output, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(k_dim, scale) };
@@ -129,6 +131,7 @@ gated_delta_rule_wy4_woa_seq(void *h_table, const gdn_bf16 *query, const gdn_bf1
                              const float *beta, gdn_bf16 *output, float *stash, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim,
                              uint32_t v_dim, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t stash_seq_floats,
                              uint32_t *record, GDN_STEP_EXT_ARGS, const int32_t *cu_rows, const int32_t *seq_ids) {
+    gdn_begin();
     (void)v_dim;
     __shared__ woa_smem m;
     const gdn_step a = { query, key, value, gate, beta, output, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(k_dim, scale) };
@@ -171,6 +174,7 @@ GDN_KERNEL(GDN_STEP_BLOCK, 6)
 gated_delta_rule_wy4_fold(void *h_table, float *stash, const uint32_t *na_tab, const void *hi_tables, uint32_t slab_entries,
                           const uint32_t *engaged_flag, uint32_t k_rows, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim,
                           uint32_t v_dim, uint32_t stash_seq_floats) {
+    gdn_begin();
     (void)batch;
     fold(gdn_rule_ext {}, h_table, stash, na_tab[blockIdx.y], gdn_hi { hi_tables, slab_entries, 0, true }, *engaged_flag == 1, k_rows, nk,
          nv, k_dim, v_dim, stash_seq_floats);
@@ -183,6 +187,7 @@ gated_delta_rule_wy4_fold_ext(void *h_table, float *stash, const uint32_t *na_ta
                               const uint32_t *engaged_flag, uint32_t k_rows, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim,
                               uint32_t v_dim, uint32_t stash_seq_floats, GDN_STEP_EXT_ARGS, const int32_t *cu_rows, uint32_t hi_is_table,
                               uint32_t hi_capacity) {
+    gdn_begin();
     (void)batch;
     fold(GDN_STEP_EXT, h_table, stash, na_tab[blockIdx.y], gdn_hi { hi_tables, slab_entries, hi_capacity, hi_is_table != 0 },
          *engaged_flag == 1, gdn_step_rows_of(cu_rows, blockIdx.y, k_rows).rows, nk, nv, k_dim, v_dim, stash_seq_floats);
@@ -193,6 +198,7 @@ gated_delta_rule_wy4_fold_seq(void *h_table, float *stash, const uint32_t *na_ta
                               const uint32_t *record, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t k_dim, uint32_t v_dim,
                               uint32_t stash_seq_floats, GDN_STEP_EXT_ARGS, uint32_t hi_is_table, uint32_t hi_capacity,
                               const int32_t *seq_ids) {
+    gdn_begin();
     (void)batch;
     const fold_head f = fold_head_of(GDN_STEP_EXT, h_table, nv, k_dim, v_dim);
     if (!f.out) return;
@@ -206,11 +212,13 @@ gated_delta_rule_wy4_fold_seq(void *h_table, float *stash, const uint32_t *na_ta
 
 GDN_KERNEL(32)
 gated_delta_rule_wy4_flag_clear(uint32_t *engaged_flag) {
+    gdn_begin();
     if (threadIdx.x == 0) *engaged_flag = 0;
 }
 
 GDN_KERNEL(32)
 gated_delta_rule_wy4_flag_clear_seq(uint32_t *record, const int32_t *seq_ids, uint32_t count) {
+    gdn_begin();
     for (uint32_t i = blockIdx.x * 32 + threadIdx.x; i < count; i += gridDim.x * 32)
         if (!seq_ids || seq_ids[i] >= 0) record[gdn_sequence_id(seq_ids, i)] = GDN_RECORD_NONE;
 }

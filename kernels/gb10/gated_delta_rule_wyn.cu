@@ -18,6 +18,7 @@ GDN_KERNEL(GDN_STEP_BLOCK, 3)
 gated_delta_rule_wyn(void *h, const gdn_bf16 *q, const gdn_bf16 *k, const gdn_bf16 *v, const float *gate, const float *beta, gdn_bf16 *out,
                      const void *hi_tables, uint32_t slab_entries, uint32_t rows, uint32_t batch, uint32_t nk, uint32_t nv, uint32_t kd,
                      uint32_t vd, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, uint32_t state_is_table) {
+    gdn_begin();
     (void)batch;
     __shared__ gdn_step_smem<GDN_STEP_ROWS> m;
     const gdn_step a = { q, k, v, gate, beta, out, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(kd, 0) };
@@ -34,6 +35,7 @@ gated_delta_rule_wyn_ext(void *h, const gdn_bf16 *q, const gdn_bf16 *k, const gd
                          uint32_t nv, uint32_t kd, uint32_t vd, uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride,
                          uint32_t state_is_table, GDN_STEP_EXT_ARGS, const int32_t *cu_rows, uint32_t hi_capacity, const int32_t *seq_ids,
                          uint32_t *record) {
+    gdn_begin();
     (void)batch;
     __shared__ gdn_step_smem<GDN_STEP_ROWS> m;
     const gdn_step a = { q, k, v, gate, beta, out, nk, nv, qk_stride, v_stride, gb_stride, gdn_output_scale(kd, scale) };

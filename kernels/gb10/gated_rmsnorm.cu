@@ -113,6 +113,8 @@ template <bool VEC> GDN_DEVICE void any_row(const gdn_norm &a) {
 GDN_KERNEL(GDN_NORM_BLOCK, 2)
 gated_rmsnorm(const gdn_bf16 *x, const gdn_bf16 *z, const void *w, gdn_bf16 *out, uint32_t rows, uint32_t dim, uint32_t x_stride,
               uint32_t z_stride, float eps, uint32_t act, uint32_t heads, uint32_t weight_f32) {
+    gdn_begin();
+    gdn_let_next();
     const gdn_norm a = { x,
                          z,
                          w,

@@ -106,6 +106,7 @@ gdn_check_values(gdn_check_report *report, const void *offsets, uint32_t wide, u
                  uint32_t gb_stride, uint32_t log_gate, const int32_t *accepted, uint32_t most_accepted, uint32_t most_kept,
                  const int32_t *ids, uint32_t num_ids, const uint32_t *na, const uint32_t *flag, const uint32_t *record, uint32_t has,
                  uint32_t hi_capacity, uint32_t k_rows, const uint64_t *hi, uint32_t slab_entries) {
+    gdn_begin();
     const check_fold fold { na, flag, record, has, hi_capacity, hi, slab_entries };
     const check_lists l { offsets, wide, batch, seq_len, in_slots, out_slots, in_table, out_table };
     for (uint32_t b = blockIdx.x; b < batch; b += gridDim.x) {

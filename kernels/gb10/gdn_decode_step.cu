@@ -78,6 +78,7 @@ GDN_DEVICE void half_load(float (&s)[HALF], const gdn_dstep_place &p, uint32_t h
 }
 
 GDN_KERNEL(GDN_DSTEP_BLOCK, HALF_BLOCKS) gdn_decode_step(GDN_DSTEP_PARAMS) {
+    gdn_begin();
     __shared__ __align__(16) half_smem sm;
     gdn_dstep_smem &m = sm.m;
     const gdn_dstep a = GDN_DSTEP_ARGS;
@@ -212,6 +213,7 @@ struct wide_raw {
 
 /* All barriers are the block's: racecheck does not take a named one of some warps for an order, and these cost no more. */
 GDN_KERNEL(GDN_DSTEP_WIDE, 2) gdn_decode_step_wide(GDN_DSTEP_PARAMS) {
+    gdn_begin();
     __shared__ wide_smem sm;
     gdn_dstep_smem &m = sm.m;
     const gdn_dstep a = GDN_DSTEP_ARGS;

@@ -13,6 +13,8 @@
 GDN_KERNEL(256)
 gdn_rule_tables(const uint8_t *state, uint8_t *state_out, const int32_t *in_slots, const int32_t *out_slots, uint64_t stride_bytes,
                 uint64_t *in_tab, uint64_t *out_tab, const int64_t *cu_in, int32_t *cu_out, uint32_t batch) {
+    gdn_begin();
+    gdn_let_next();
     const uint32_t b = blockIdx.x * 256 + threadIdx.x;
     if (cu_out && b <= batch) cu_out[b] = (int32_t)cu_in[b];
     if (!in_tab || b >= batch) return;
@@ -40,6 +42,8 @@ GDN_DEVICE void normalise(const gdn_bf16 *x, gdn_bf16 *out, uint32_t dim) {
 GDN_KERNEL(256)
 gdn_rule_l2norm(const gdn_bf16 *query, const gdn_bf16 *key, gdn_bf16 *query_out, gdn_bf16 *key_out, uint32_t rows, uint32_t heads,
                 uint32_t dim, uint32_t qk_stride, const int32_t *cu, uint32_t batch) {
+    gdn_begin();
+    gdn_let_next();
     const uint64_t at = (uint64_t)blockIdx.x * 8 + gdn_warp();
     const uint32_t r = (uint32_t)(at / heads), head = (uint32_t)(at % heads);
     const uint64_t first = cu ? (uint64_t)(uint32_t)cu[0] : 0;

@@ -31,6 +31,8 @@ GDN_DEVICE void copy_bytes(const uint8_t *src, uint8_t *dst, uint32_t from, uint
 GDN_KERNEL(GDN_STATE_BLOCK)
 gdn_state_copy(const uint8_t *src, uint8_t *dst, const int32_t *src_slots, const int32_t *dst_slots, uint32_t count, uint64_t bytes,
                uint64_t src_stride, uint64_t dst_stride) {
+    gdn_begin();
+    gdn_let_next();
     (void)count; /* the grid's */
     const part p = part_of(src_slots, dst_slots, bytes, src_stride, dst_stride);
     if (p.bytes == 0) return;
@@ -59,6 +61,8 @@ gdn_state_copy(const uint8_t *src, uint8_t *dst, const int32_t *src_slots, const
 
 GDN_KERNEL(GDN_STATE_BLOCK)
 gdn_state_zero(uint8_t *dst, const int32_t *dst_slots, uint32_t count, uint64_t bytes, uint64_t dst_stride) {
+    gdn_begin();
+    gdn_let_next();
     (void)count;
     const part p = part_of(nullptr, dst_slots, bytes, 0, dst_stride);
     if (p.bytes == 0) return;

@@ -33,6 +33,8 @@ GDN_DEVICE void ba_row(const gdn_bf16 *a, const gdn_bf16 *B, float *part, float 
 GDN_KERNEL(256)
 dense_gemm_ba_gates_prefill(const gdn_bf16 *A, const gdn_bf16 *B, const float *A_log, const float *dt_bias, float *gate_out, uint32_t M,
                             uint32_t N, uint32_t K, uint32_t K_stride, uint32_t gate_stride, uint32_t nv, uint32_t vheads_per_group) {
+    gdn_begin();
+    gdn_let_next();
     __shared__ float part[2][GDN_BA_WARPS];
     uint32_t turn = 0;
     for (uint32_t m = blockIdx.y; m < M; turn ^= 1) {
@@ -46,6 +48,8 @@ dense_gemm_ba_gates_prefill(const gdn_bf16 *A, const gdn_bf16 *B, const float *A
 GDN_KERNEL(256)
 dense_gemv_ba_gates(const gdn_bf16 *A, const gdn_bf16 *B, const float *A_log, const float *dt_bias, float *gate, float *beta, uint32_t N,
                     uint32_t K, uint32_t nv, uint32_t vheads_per_group) {
+    gdn_begin();
+    gdn_let_next();
     __shared__ float part[GDN_BA_WARPS];
     ba_row(A, B, part, gate, beta, A_log, dt_bias, N, K, vheads_per_group ? vheads_per_group : nv);
 }
@@ -54,6 +58,8 @@ dense_gemv_ba_gates(const gdn_bf16 *A, const gdn_bf16 *B, const float *A_log, co
 GDN_KERNEL(256)
 gdn_gates(const gdn_bf16 *a, const gdn_bf16 *b, const float *A_log, const float *dt_bias, float *out, uint32_t rows, uint32_t nv,
           uint32_t a_stride, uint32_t b_stride, uint32_t gate_stride, uint32_t vpg, uint32_t log_form) {
+    gdn_begin();
+    gdn_let_next();
     const uint64_t total = (uint64_t)rows * nv, step = (uint64_t)gridDim.x * blockDim.x;
     for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += step) {
         const uint64_t row = total >> 32 ? i / nv : (uint32_t)i / nv;

@@ -40,6 +40,7 @@ GDN_DEVICE void project(const uint8_t *Aq, const uint8_t *As, const float *Ag, c
     GDN_KERNEL(GDN_MX_BLOCK)                                                                                                     \
     name(const uint8_t *Aq, const uint8_t *As, const float *Ag, const uint8_t *Bq, const uint8_t *Bs, float scale2, gdn_bf16 *C, \
          uint32_t M, uint32_t N, uint32_t K) {                                                                                   \
+        gdn_begin();                                                                                                             \
         project<BLOCKS, TILES>(Aq, As, Ag, Bq, Bs, scale2, C, M, N, K);                                                          \
     }
 ENTRY_(w4a4_gemv_mx8, 1, 1)

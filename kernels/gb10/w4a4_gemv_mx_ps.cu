@@ -80,6 +80,7 @@ GDN_DEVICE void project(const uint8_t *Aq, const uint8_t *As, const float *Ag, c
     GDN_KERNEL(GDN_MX_BLOCK, 1)                                                                                                  \
     name(const uint8_t *Aq, const uint8_t *As, const float *Ag, const uint8_t *Bq, const uint8_t *Bs, float scale2, gdn_bf16 *C, \
          uint32_t M, uint32_t N, uint32_t K, uint32_t sst, uint32_t *counter) {                                                  \
+        gdn_begin();                                                                                                             \
         project<BLOCKS>(Aq, As, Ag, Bq, Bs, scale2, C, M, N, K, sst, counter);                                                   \
     }
 ENTRY_(w4a4_gemv_mx16_ps, 2)

@@ -87,8 +87,10 @@ GDN_DEVICE void quant_row(const gdn_bf16 *row, uint8_t *Aq, uint8_t *As, float *
 }
 
 GDN_KERNEL(THREADS) w4a4_quant_rows(const gdn_bf16 *A, uint8_t *Aq, uint8_t *As, float *Ag, uint32_t K) {
+    gdn_begin();
     quant_row(A + (uint64_t)blockIdx.x * K, Aq, As, Ag, K);
 }
 GDN_KERNEL(THREADS) w4a4_quant_rows_ext(const gdn_bf16 *A, uint8_t *Aq, uint8_t *As, float *Ag, uint32_t K, uint32_t a_stride) {
+    gdn_begin();
     quant_row(A + (uint64_t)blockIdx.x * a_stride, Aq, As, Ag, K);
 }

@@ -281,12 +281,14 @@ template <int LIMBS> GDN_DEVICE void run(const operands &o, const gdn_rule_ext &
 #if defined(GDN_EMU) || !defined(GDN_OTHER_SPINES)
 #ifdef GDN_CORE_ENTRIES
 GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse_x2(SPINE_ARGS) {
+    gdn_begin();
     SPINE_OPERANDS;
     gdn_spine_tc::run<2>(o, gdn_rule_ext {});
 }
 #endif
 #ifdef GDN_EXT_ENTRIES
 GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse_x2_ext(SPINE_ARGS, GDN_PREFILL_EXT_ARGS) {
+    gdn_begin();
     SPINE_OPERANDS;
     gdn_spine_tc::run<2>(o, GDN_PREFILL_EXT);
 }
@@ -295,12 +297,14 @@ GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse_x2_ext(SPINE_ARGS, GDN_
 #if defined(GDN_EMU) || defined(GDN_OTHER_SPINES)
 #ifdef GDN_CORE_ENTRIES
 GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse(SPINE_ARGS) {
+    gdn_begin();
     SPINE_OPERANDS;
     gdn_spine_tc::run<1>(o, gdn_rule_ext {});
 }
 #endif
 #ifdef GDN_EXT_ENTRIES
 GDN_KERNEL(256, 1) gated_delta_rule_chunk_delta_h_tcfuse_ext(SPINE_ARGS, GDN_PREFILL_EXT_ARGS) {
+    gdn_begin();
     SPINE_OPERANDS;
     gdn_spine_tc::run<1>(o, GDN_PREFILL_EXT);
 }

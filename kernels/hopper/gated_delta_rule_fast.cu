@@ -30,6 +30,7 @@ gated_delta_rule_fast_prepare(const gdn_bf16 *query, const gdn_bf16 *key, const 
                               uint32_t nk, uint32_t nv, uint32_t qk_stride, uint32_t gb_stride, const int32_t *cu_seqlens,
                               uint32_t is_varlen, const uint64_t *in_tab, const uint64_t *out_tab, float scale, uint32_t chunk_begin,
                               uint32_t chunk_end, uint32_t qk_from_first, uint32_t n_words) {
+    gdn_begin();
     const gdn_fast::prepare_args o = {
         query,     key,        gate,           beta, { K16, Q16, T16, P16, scalars, words }, seq_len, num_chunks, nk, nv, qk_stride,
         gb_stride, cu_seqlens, is_varlen != 0, 0
@@ -44,6 +45,7 @@ gated_delta_rule_fast_fwd(float *h_state, const gdn_bf16 *query, const gdn_bf16 
                           uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, const int32_t *cu_seqlens, uint32_t is_varlen,
                           const uint64_t *in_tab, const uint64_t *out_tab, const uint8_t *fresh, float scale, uint32_t chunk_begin,
                           uint32_t chunk_end, uint32_t qk_from_first, uint32_t lead, uint32_t helpers) {
+    gdn_begin();
     const gdn_fast::prepare_args rest = {
         query,     key,        gate,           beta, { K16, Q16, T16, P16, scalars, words }, seq_len, num_chunks, nk, nv, qk_stride,
         gb_stride, cu_seqlens, is_varlen != 0, lead
@@ -62,6 +64,7 @@ gated_delta_rule_fast_fwd_ext(float *h_state, const gdn_bf16 *query, const gdn_b
                               const uint64_t *in_tab, const uint64_t *out_tab, const uint8_t *fresh, float scale, uint32_t chunk_begin,
                               uint32_t chunk_end, uint32_t qk_from_first, uint32_t lead, uint32_t helpers, float *ckpt,
                               uint32_t ckpt_every) {
+    gdn_begin();
     const gdn_fast::prepare_args rest = {
         query,     key,        gate,           beta, { K16, Q16, T16, P16, scalars, words }, seq_len, num_chunks, nk, nv, qk_stride,
         gb_stride, cu_seqlens, is_varlen != 0, lead

@@ -28,11 +28,14 @@
     gdn_fast::what(o, gdn_rule_ext { in_tab, out_tab, fresh, nullptr, 0, 0, 0, num_chunks, 0 })
 
 GDN_KERNEL(512, 1) gated_delta_rule_fast_carry(GDN_SEGMENT_ARGS) {
+    gdn_begin();
     GDN_SEGMENT_CALL(carry);
 }
 GDN_KERNEL(256, 1) gated_delta_rule_fast_join(GDN_SEGMENT_ARGS) {
+    gdn_begin();
     GDN_SEGMENT_CALL(join);
 }
 GDN_KERNEL(512, 1) gated_delta_rule_fast_pass(GDN_SEGMENT_ARGS) {
+    gdn_begin();
     GDN_SEGMENT_CALL(pass_segments);
 }

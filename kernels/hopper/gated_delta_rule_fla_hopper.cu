@@ -39,24 +39,28 @@
 
 #ifdef GDN_CORE_ENTRIES
 GDN_KERNEL(512, 2) gated_delta_rule_recompute_wu_hopper(WU_ARGS) {
+    gdn_begin();
     WU_OPERANDS;
     gdn_wu_tc::run(o, gdn_rule_ext {});
 }
 #endif
 #ifdef GDN_EXT_ENTRIES
 GDN_KERNEL(512, 2) gated_delta_rule_recompute_wu_hopper_ext(WU_ARGS, GDN_PREFILL_EXT_ARGS) {
+    gdn_begin();
     WU_OPERANDS;
     gdn_wu_tc::run(o, GDN_PREFILL_EXT);
 }
 #endif
 #ifdef GDN_CORE_ENTRIES
 GDN_KERNEL(512, 2) gated_delta_rule_chunk_fwd_o_hopper(FWD_O_ARGS) {
+    gdn_begin();
     FWD_O_OPERANDS;
     gdn_fwd_o_tc::run(o, gdn_rule_ext {});
 }
 #endif
 #ifdef GDN_EXT_ENTRIES
 GDN_KERNEL(512, 2) gated_delta_rule_chunk_fwd_o_hopper_ext(FWD_O_ARGS, GDN_PREFILL_EXT_ARGS) {
+    gdn_begin();
     FWD_O_OPERANDS;
     gdn_fwd_o_tc::run(o, GDN_PREFILL_EXT);
 }

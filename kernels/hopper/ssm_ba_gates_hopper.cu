@@ -40,6 +40,7 @@ GDN_KERNEL(256, 4)
 dense_gemm_ba_gates_prefill_hopper(const gdn_bf16 *A, const gdn_bf16 *B, const float *A_log, const float *dt_bias, float *gate_out,
                                    uint32_t M, uint32_t N, uint32_t K, uint32_t K_stride, uint32_t gate_stride, uint32_t nv,
                                    uint32_t vheads_per_group) {
+    gdn_begin();
     __shared__ float part[2][GDN_BA_GROUPS][GDN_BA_WARPS];
     if (blockIdx.x >= M) return; /* the whole block */
     const uint32_t lo = threadIdx.x / GDN_BA_LANES, lane = threadIdx.x % GDN_BA_LANES, vpg = vheads_per_group ? vheads_per_group : nv;

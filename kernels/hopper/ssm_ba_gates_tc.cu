@@ -182,6 +182,7 @@ GDN_KERNEL(THREADS, 1)
 GDN_CLUSTER_DIMS(SPLIT)
 dense_gemm_ba_gates_prefill_tc(const gdn_bf16 *A, const gdn_bf16 *B, const float *A_log, const float *dt_bias, float *gate_out, uint32_t M,
                                uint32_t N, uint32_t K, uint32_t K_stride, uint32_t gate_stride, uint32_t nv, uint32_t vheads_per_group) {
+    gdn_begin();
     GDN_DYN_SMEM_ALIGNED(unsigned char, dynamic, 1024);
     unsigned char *const stages = cluster::memory(dynamic);
     float *const part = reinterpret_cast<float *>(stages + STAGES * STAGE_BYTES);

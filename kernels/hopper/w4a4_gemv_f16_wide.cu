@@ -363,6 +363,7 @@ template <int TOKENS, int EXPANDERS> GDN_DEVICE void project(const operands &o) 
     GDN_KERNEL(THREADS, 1)                                                                                                       \
     name(const uint8_t *Aq, const uint8_t *As, const float *Ag, const uint8_t *Bq, const uint8_t *Bs, float scale2, gdn_bf16 *C, \
          uint32_t M, uint32_t N, uint32_t K, uint32_t *workspace) {                                                              \
+        gdn_begin();                                                                                                             \
         wide::project<TOKENS, EXPANDERS>(wide::operands { Aq, As, Ag, Bq, Bs, scale2, C, M, N, K, workspace });                  \
     }
 

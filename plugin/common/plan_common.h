@@ -95,7 +95,7 @@ gdn_status gdn__fail_checked(gdn_text *err, uint32_t op, const struct gdn_check_
 
 /* ---- levers, read once a context ---- */
 typedef struct gdn__levers {
-    bool prefill_tc, no_prefill_tc, prefill_fast, no_mma8, ba_hopper, ba_tc, woa, mx_ps;
+    bool launch_early, prefill_tc, no_prefill_tc, prefill_fast, no_mma8, ba_hopper, ba_tc, woa, mx_ps;
     uint32_t mx_nt;                                                         /* 1 or 4 */
     uint32_t mx_nt_source, mx_ps_source;                                    /* GDN_FROM_* */
     const char *mx_nt_where, *mx_ps_where;                                  /* host-owned */

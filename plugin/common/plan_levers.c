@@ -29,6 +29,7 @@ void gdn__levers_read(const gdn_host *host, gdn__levers *out) {
     gdn_lever v;
     memset(out, 0, sizeof *out);
     out->cpu_isa = UINT32_MAX;
+    out->launch_early = is_on(host, "gdn_launch_early", NULL, NULL);
     out->prefill_tc = is_on(host, "gdn_prefill_tc", &out->tc_source, &out->tc_where);
     out->prefill_fast = is_on(host, "gdn_prefill_fast", &out->fast_source, &out->fast_where);
     out->no_prefill_tc = is_on(host, "gdn_no_prefill_tc", &out->no_tc_source, &out->no_tc_where);

@@ -414,6 +414,40 @@ LAST(gdn_lever_info, 64, 3)
 LAST(gdn_target_info, 64, 3)
 #endif
 
+/* ---- 0.4: what is not named here is as it was ---- */
+#if GDN_ABI_MINOR >= 4
+LAST(gdn_step_shape, 128, 4)
+LAST(gdn_text, 24, 4)
+LAST(gdn_shape, 16, 4)
+LAST(gdn_device, 40, 4)
+LAST(gdn_compile_job, 64, 4)
+LAST(gdn_dims, 32, 4)
+AT(gdn_backend, launch_early, 136, gdn_status (*)(void *, void *, const gdn_dims *, void *, void **))
+LAST(gdn_backend, 144, 4)
+LAST(gdn_lever, 24, 4)
+LAST(gdn_host, 48, 4)
+LAST(gdn_refusal, 16, 4)
+LAST(gdn_route, 152, 4)
+LAST(gdn_launch_args, 40, 4)
+LAST(gdn_counter, 24, 4)
+LAST(gdn_vtable, 88, 4)
+LAST(gdn_plugin, 72, 4)
+LAST(gdn_modules, 24, 4)
+LAST(gdn_rule_shape, 136, 4)
+LAST(gdn_flag_shape, 16, 4)
+LAST(gdn_conv_shape, 104, 4)
+LAST(gdn_gates_shape, 48, 4)
+LAST(gdn_ba_shape, 48, 4)
+LAST(gdn_norm_shape, 48, 4)
+LAST(gdn_state_shape, 64, 4)
+LAST(gdn_w4a4_shape, 32, 4)
+LAST(gdn_setting, 16, 4)
+LAST(gdn_options, 72, 4)
+LAST(gdn_info, 112, 4)
+LAST(gdn_lever_info, 64, 4)
+LAST(gdn_target_info, 64, 4)
+#endif
+
 #endif
 
 typedef int gdn_abi_lock_is_not_empty;

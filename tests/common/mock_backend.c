@@ -101,6 +101,13 @@ static gdn_status launch(void *user, void *fn, const gdn_dims *dims, void *strea
     return GDN_OK;
 }
 
+static gdn_status launch_early(void *user, void *fn, const gdn_dims *dims, void *stream, void **params) {
+    mock *m = user;
+    const gdn_status st = launch(user, fn, dims, stream, params);
+    m->early += st == GDN_OK;
+    return st;
+}
+
 static void log_line(void *user, uint32_t severity, const char *area, const char *msg) {
     mock *m = user;
     if (m->lines < MOCK_MAX_LINES) snprintf(m->line[m->lines++], sizeof *m->line, "%u %s: %s", severity, area, msg);
@@ -137,7 +144,8 @@ void mock_init(mock *m, uint32_t cc, uint32_t sms) {
                                .function = function,
                                .set_smem = set_smem,
                                .capturing = capturing,
-                               .launch = launch };
+                               .launch = launch,
+                               .launch_early = launch_early };
     m->host = (gdn_host) { .struct_size = (uint32_t)sizeof m->host,
                            .abi_minor = GDN_ABI_MINOR,
                            .user = m,

@@ -45,7 +45,7 @@ typedef struct mock {
     const char *broken_entry;  /* an entry that is not in its module */
     mock_launch last;
     mock_launch history[MOCK_MAX_LAUNCHES]; /* without parameters; the first ones */
-    uint32_t launches;
+    uint32_t launches, early;               /* early: of them, by launch_early */
     const char *lever_key[8], *lever_value[8];
     uint32_t levers;
     char line[MOCK_MAX_LINES][400]; /* log lines, "severity area: text" */

@@ -216,9 +216,6 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned s) {
     }
     return r;
 }
-template <class V> inline V __ldg(const V *p) {
-    return *p;
-}
 template <class V> inline V min(V a, V b) {
     return b < a ? b : a;
 }

@@ -43,8 +43,6 @@ GDN_DEVICE void gdn_fence_async() {
     emu::proxy_fence();
 }
 GDN_DEVICE void gdn_fence_async_global() {}
-GDN_DEVICE void gdn_grid_wait() {}
-GDN_DEVICE void gdn_grid_signal() {}
 
 /* For tests: a map as the host would encode it. Sizes and box in elements, strides in bytes (of dimensions 1, 2). */
 inline gdn_tensor_map gdn_emu_tensor_map(void *base, uint32_t element, uint32_t rank, const uint64_t *size, const uint64_t *stride,

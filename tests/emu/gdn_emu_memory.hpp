@@ -39,6 +39,9 @@ GDN_DEVICE uint2 gdn_ld8_ro(const void *p, EMU_AT) {
 GDN_DEVICE uint32_t gdn_ld4_ro(const void *p, EMU_AT) {
     return emu::aligned<uint32_t>(p, at);
 }
+GDN_DEVICE uint16_t gdn_ld2_ro(const void *p, EMU_AT) {
+    return emu::aligned<uint16_t>(p, at);
+}
 GDN_DEVICE uint4 gdn_ld16_once(const void *p, EMU_AT) {
     return emu::aligned<uint4>(p, at);
 }
@@ -104,6 +107,9 @@ GDN_DEVICE float4 gdn_ld16f_stream(const void *p, EMU_AT) {
 }
 GDN_DEVICE void gdn_st16f_stream(void *p, float4 v, EMU_AT) {
     emu::put(p, v, at);
+}
+GDN_DEVICE uint32_t gdn_ld4_guess(const int32_t *p) {
+    return (uint32_t)*p;
 }
 GDN_DEVICE void gdn_prefetch_l2(const void *) {}
 GDN_DEVICE void gdn_pause(uint32_t) {}

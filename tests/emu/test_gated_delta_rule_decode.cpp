@@ -30,7 +30,7 @@ static void run(emu::bench &b, rule_case c, const std::string &name, int form) {
         std::fill_n(c.d.out->p, c.d.out->n, gdn_bf16 { 0x7A7A });
         b.run(split.c_str(), { parts * c.nv, c.batch }, 2048 / parts, 0, { *c.d.pool, *c.d.out }, [&] {
             if (form == EXT)
-                gated_delta_rule_decode_split_ext(nullptr, FRONT_(c), SHAPE_(c), 1, EXT_(c));
+                gated_delta_rule_decode_split_ext(nullptr, FRONT_(c), SHAPE_(c), 1, EXT_(c), 0);
             else
                 gated_delta_rule_decode_split(h, FRONT_(c), SHAPE_(c), form == TABLE);
         });

@@ -20,6 +20,16 @@ typedef struct entry {
     char name[96];
 } entry;
 
+typedef struct launch_attribute {
+    int id, pad, on, rest[15];
+} launch_attribute;
+typedef struct launch_config {
+    unsigned grid[3], block[3], smem;
+    void *stream;
+    const launch_attribute *attribute;
+    unsigned attributes;
+} launch_config;
+
 /* With kernels (tests/emu/driver): finds one in an image. Without: images hold text, and a launch only is noted. */
 int emu_driver_find(const char *image, const char *entry) __attribute__((weak));
 
@@ -403,17 +413,12 @@ static int f_cuStreamGetCtx(void *stream, void **ctx) {
     *ctx = &contexts[((fake_stream *)stream)->device];
     return 0;
 }
-static int f_cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned smem,
-                            void *stream, void **params, void **extra) {
-    (void)extra;
-    NEED_CONTEXT();
-    BEGIN("cuLaunchKernel");
+static int started(void *f, const unsigned grid[3], const unsigned block[3], unsigned smem, void *stream, void **params) {
     if (((entry *)f)->owner->device != current_device()) return violation(400);
     if (foreign(stream)) return 400;
-    const unsigned grid[3] = { gx, gy, gz }, block[3] = { bx, by, bz };
     (void)pthread_mutex_lock(&mutex);
-    memcpy(state.grid, grid, sizeof grid);
-    memcpy(state.block, block, sizeof block);
+    memcpy(state.grid, grid, sizeof state.grid);
+    memcpy(state.block, block, sizeof state.block);
     state.smem = smem;
     state.launch_stream = stream;
     state.launch_params = params;
@@ -421,6 +426,22 @@ static int f_cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsi
     state.launched_on = current_device();
     state.launches++;
     return fake_launch(stream, ((entry *)f)->owner->text, ((entry *)f)->name, grid, block, smem, params);
+}
+static int f_cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned smem,
+                            void *stream, void **params, void **extra) {
+    const unsigned grid[3] = { gx, gy, gz }, block[3] = { bx, by, bz };
+    (void)extra;
+    NEED_CONTEXT();
+    BEGIN("cuLaunchKernel");
+    return started(f, grid, block, smem, stream, params);
+}
+/* Of attributes it knows the one that lets a kernel start early, on. */
+static int f_cuLaunchKernelEx(const launch_config *c, void *f, void **params, void **extra) {
+    (void)extra;
+    NEED_CONTEXT();
+    BEGIN("cuLaunchKernelEx");
+    if (c->attributes != 1 || c->attribute->id != 6 || c->attribute->on != 1) return violation(1);
+    return started(f, c->grid, c->block, c->smem, c->stream, params);
 }
 
 EXPORT int cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *found);
@@ -477,6 +498,7 @@ EXPORT int cuGetProcAddress_v2(const char *symbol, void **out, int version, uint
                   ROW(cuFuncGetAttribute, 2020, 0),
                   ROW(cuFuncSetAttribute, 9000, 0),
                   ROW(cuLaunchKernel, 4000, 0),
+                  ROW(cuLaunchKernelEx, 11060, 1),
                   ROW(cuLibraryLoadData, 12000, 1),
                   ROW(cuLibraryGetModule, 12000, 1),
                   ROW(cuLibraryUnload, 12000, 1),

@@ -45,6 +45,7 @@ static void judge(verdicts *v, const gate_code *code, const gate_usage *use, gat
     if (use->smem_bytes > r->smem_bytes)
         violation(v, "%s: %u bytes of static shared memory, budget %u", code->entry, use->smem_bytes, r->smem_bytes);
     if (!gate_facts(code, r->sass, why, sizeof why)) violation(v, "%s: %s", code->entry, why);
+    if (!gate_waits_first(code)) violation(v, "%s: touches memory before it has waited for the kernel in front (gdn_begin)", code->entry);
     if (v->out && v->count == before)
         fprintf(
             v->out,

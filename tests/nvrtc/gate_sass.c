@@ -12,12 +12,12 @@ static const struct {
     const char *name;
     uint16_t code, size; /* size 0: any */
 } table[] = {
-    { "FADD", 0x021, 0 },       { "FMUL", 0x020, 0 },   { "FFMA", 0x023, 0 },    { "F2FP", 0x03e, 0 },    { "MUFU", 0x108, 0 },
-    { "HMMA", 0x03c, 0 },       { "HGMMA", 0x1f0, 0 },  { "OMMA", 0x07f, 0 },    { "LDSM", 0x03b, 0 },    { "STSM", 0x044, 0 },
-    { "LDGSTS", 0x1ae, 0 },     { "UBLKCP", 0x1ba, 0 }, { "UTMALDG", 0x1b4, 0 }, { "UTMASTG", 0x1b5, 0 }, { "LDG", 0x181, 0 },
-    { "STG", 0x186, 0 },        { "LDS", 0x184, 0 },    { "STS", 0x188, 0 },     { "LDL", 0x183, 0 },     { "STL", 0x187, 0 },
-    { "LDG128", 0x181, 6 },     { "SHFL", 0x189, 0 },   { "BAR", 0x11d, 0 },     { "SYNCS", 0x1b2, 0 },   { "SYNCS", 0x1a7, 0 },
-    { "USETMAXREG", 0x1c8, 0 },
+    { "FADD", 0x021, 0 },       { "FMUL", 0x020, 0 },    { "FFMA", 0x023, 0 },    { "F2FP", 0x03e, 0 },    { "MUFU", 0x108, 0 },
+    { "HMMA", 0x03c, 0 },       { "HGMMA", 0x1f0, 0 },   { "OMMA", 0x07f, 0 },    { "LDSM", 0x03b, 0 },    { "STSM", 0x044, 0 },
+    { "LDGSTS", 0x1ae, 0 },     { "UBLKCP", 0x1ba, 0 },  { "UTMALDG", 0x1b4, 0 }, { "UTMASTG", 0x1b5, 0 }, { "LDG", 0x181, 0 },
+    { "STG", 0x186, 0 },        { "LDS", 0x184, 0 },     { "STS", 0x188, 0 },     { "LDL", 0x183, 0 },     { "STL", 0x187, 0 },
+    { "LDG128", 0x181, 6 },     { "SHFL", 0x189, 0 },    { "BAR", 0x11d, 0 },     { "SYNCS", 0x1b2, 0 },   { "SYNCS", 0x1a7, 0 },
+    { "USETMAXREG", 0x1c8, 0 }, { "ACQBULK", 0x02e, 0 }, { "PREEXIT", 0x02d, 0 },
 };
 enum { INSTRUCTION = 16, N_TABLE = sizeof table / sizeof *table };
 
@@ -62,6 +62,21 @@ long gate_count(const gate_code *code, const char *name) {
         }
     }
     return count;
+}
+
+bool gate_waits_first(const gate_code *code) {
+    enum { ACQBULK = 0x02e, LDG = 0x181, STRONG_GPU = 0x0f };
+    static const uint16_t touches[] = { 0x180, LDG, 0x185, 0x186, 0x18e, 0x1a8, 0x1a9, 0x1ae, 0x1b4, 0x1b5, 0x1ba };
+    for (size_t at = 0; at + INSTRUCTION <= code->bytes; at += INSTRUCTION) {
+        uint64_t word[2];
+        memcpy(word, code->text + at, sizeof word);
+        const uint64_t is = word[0] & 0x1ff;
+        if (is == ACQBULK) return true;
+        if (is == LDG && (word[1] >> 12 & 0x1f) == STRONG_GPU) continue;
+        for (size_t i = 0; i < sizeof touches / sizeof *touches; i++)
+            if (is == touches[i]) return false;
+    }
+    return false;
 }
 
 static bool fact_holds(const gate_code *code, const char *fact, char *why, size_t room) {

@@ -32,6 +32,10 @@ long gate_count(const gate_code *code, const char *name);
 /* Whether all facts hold; the first that does not is told in why. An empty list holds. */
 bool gate_facts(const gate_code *code, const char *facts, char *why, size_t room);
 
+/* Whether the wait for the kernel in front (ACQBULK) stands before all that touches global memory (LD, LDG, ST, STG, REDG, ATOMG, LDGSTS,
+ * UTMALDG, UTMASTG, UBLKCP) but prefetches (CCTL) and relaxed loads (LDG.STRONG.GPU), which are hints and guesses. */
+bool gate_waits_first(const gate_code *code);
+
 /* ---- gate_check.c ---- */
 typedef struct gate_row {
     const char *archs, *module, *form, *entry;

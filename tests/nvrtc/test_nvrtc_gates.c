@@ -26,23 +26,24 @@ static void expect(bool ok, const char *what, const char *detail) {
 }
 
 /* ---- calibration: names that facts rest on, one kernel each ---- */
-static const char known[] =
+#define WAITS "#define WAIT asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n"
+static const char known[] = WAITS
     "typedef unsigned u32;\n"
-    "extern \"C\" __global__ void muladd(float *x) { x[0] = x[1] * x[2] + x[3]; }\n"
-    "extern \"C\" __global__ void fused(float *x) { x[0] = __fmaf_rn(x[1], x[2], x[3]); }\n"
-    "extern \"C\" __global__ void approx(float *x) { asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(x[0]) : \"f\"(x[1])); }\n"
-    "extern \"C\" __global__ void wide(float4 *x) { x[threadIdx.x] = x[threadIdx.x + 64]; }\n"
-    "extern \"C\" __global__ void tensor(float *x, const u32 *a) { float d0 = x[0], d1 = x[1], d2 = x[2], d3 = x[3];\n"
+    "extern \"C\" __global__ void muladd(float *x) { WAIT x[0] = x[1] * x[2] + x[3]; }\n"
+    "extern \"C\" __global__ void fused(float *x) { WAIT x[0] = __fmaf_rn(x[1], x[2], x[3]); }\n"
+    "extern \"C\" __global__ void approx(float *x) { WAIT asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(x[0]) : \"f\"(x[1])); }\n"
+    "extern \"C\" __global__ void wide(float4 *x) { WAIT x[threadIdx.x] = x[threadIdx.x + 64]; }\n"
+    "extern \"C\" __global__ void tensor(float *x, const u32 *a) { WAIT float d0 = x[0], d1 = x[1], d2 = x[2], d3 = x[3];\n"
     "  asm volatile(\"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};\"\n"
     "    : \"+f\"(d0), \"+f\"(d1), \"+f\"(d2), \"+f\"(d3) : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(a[4]), \"r\"(a[5]));\n"
     "  x[0] = d0; x[1] = d1; x[2] = d2; x[3] = d3; }\n";
 static const char warpgroup[] =
-    "extern \"C\" __global__ void __launch_bounds__(128) group(float *x, unsigned long a) { float d[4] = {};\n"
-    "  asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\");\n"
-    "  asm volatile(\"wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0,%1,%2,%3}, %4, %4, 1, 1, 1, 0, 0;\"\n"
-    "    : \"+f\"(d[0]), \"+f\"(d[1]), \"+f\"(d[2]), \"+f\"(d[3]) : \"l\"(a));\n"
-    "  asm volatile(\"wgmma.commit_group.sync.aligned;\\nwgmma.wait_group.sync.aligned 0;\" ::: \"memory\");\n"
-    "  x[threadIdx.x] = d[0] + d[1] + d[2] + d[3]; }\n";
+    WAITS "extern \"C\" __global__ void __launch_bounds__(128) group(float *x, unsigned long a) { WAIT float d[4] = {};\n"
+          "  asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\");\n"
+          "  asm volatile(\"wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0,%1,%2,%3}, %4, %4, 1, 1, 1, 0, 0;\"\n"
+          "    : \"+f\"(d[0]), \"+f\"(d[1]), \"+f\"(d[2]), \"+f\"(d[3]) : \"l\"(a));\n"
+          "  asm volatile(\"wgmma.commit_group.sync.aligned;\\nwgmma.wait_group.sync.aligned 0;\" ::: \"memory\");\n"
+          "  x[threadIdx.x] = d[0] + d[1] + d[2] + d[3]; }\n";
 static const char *const plain_options[] = { "--std=c++17", "--fmad=false" };
 
 static gdn_compile_job job_of(const char *name, const char *source, const char *arch) {
@@ -98,6 +99,15 @@ static const plant plants[] = {
       ": \"+f\"(d[0]), \"+f\"(d[1]), \"+f\"(d[2]), \"+f\"(d[3]) : \"l\"(a)); x[threadIdx.x + 128 * i] = d[0]; }\n"
       "asm volatile(\"wgmma.commit_group.sync.aligned;\\nwgmma.wait_group.sync.aligned 0;\" ::: \"memory\"); x[threadIdx.x] = d[1] + d[2] + d[3]; }",
       "Potential Performance Loss", 255, 0, 0, "" },
+    { "no wait for the kernel in front", "extern \"C\" __global__ void e(float *x) { x[0] = 1.f; }", "before it has waited", 255, 0, 0,
+      "" },
+    { "a load in front of the wait",
+      "extern \"C\" __global__ void e(float *x) { float y = x[1]; asm volatile(\"griddepcontrol.wait;\" ::: \"memory\"); x[0] = y; }",
+      "before it has waited", 255, 0, 0, "" },
+    { "a store in front of the wait, behind a guess",
+      "extern \"C\" __global__ void e(float *x) { float y; asm volatile(\"ld.relaxed.gpu.global.f32 %0, [%1];\" : \"=f\"(y) : \"l\"(x) : \"memory\"); x[1] = y;\n"
+      "asm volatile(\"griddepcontrol.wait;\" ::: \"memory\"); x[0] = y; }",
+      "before it has waited", 255, 0, 0, "" },
     { "a compiler warning", "extern \"C\" __global__ void e(float *x) { int unused; x[0] = 1.f; }", "compiler warnings", 255, 0, 0, "" },
 };
 static void plant_all(const char *arch) {

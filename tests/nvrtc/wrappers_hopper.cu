@@ -24,6 +24,7 @@ template <int R> GDN_DEVICE float products(const char *tile, const uint32_t *x) 
 }
 #define WRAP_PRODUCTS(REGS)                                                                                                                \
     GDN_KERNEL(128) wrap_wgmma_##REGS(const uint32_t *x, float *o) {                                                                       \
+        gdn_begin();                                                                                                                       \
         GDN_DYN_SMEM_ALIGNED(char, tile, 1024);                                                                                            \
         o[threadIdx.x] = products<REGS>(tile, x);                                                                                          \
     }
@@ -36,6 +37,7 @@ WRAP_PRODUCTS(128)
 
 GDN_KERNEL(384, 1)
 wrap_bulk(const GDN_GRID_CONSTANT gdn_tensor_map two, const GDN_GRID_CONSTANT gdn_tensor_map three, const char *g, char *o) {
+    gdn_begin();
     GDN_DYN_SMEM_ALIGNED(char, tile, 1024);
     __shared__ gdn_mbarrier bar[2];
     if (threadIdx.x == 0) {
@@ -45,7 +47,6 @@ wrap_bulk(const GDN_GRID_CONSTANT gdn_tensor_map two, const GDN_GRID_CONSTANT gd
         gdn_tensor_prefetch(two);
     }
     gdn_sync_block();
-    gdn_grid_wait();
     if (gdn_warp() >= 8) {
         gdn_registers_down<24>();
         if (threadIdx.x == 256) {
@@ -69,6 +70,5 @@ wrap_bulk(const GDN_GRID_CONSTANT gdn_tensor_map two, const GDN_GRID_CONSTANT gd
             gdn_bulk_wait_read<0>();
             gdn_bulk_wait<0>();
         }
-        gdn_grid_signal();
     }
 }

@@ -3,6 +3,7 @@
 #include "gdn_device.cuh"
 
 GDN_KERNEL(256) wrap_mma(const uint32_t *x, float *o) {
+    gdn_begin();
     GDN_DYN_SMEM(uint32_t, s);
     const uint32_t l = threadIdx.x;
     uint32_t a[4], b[2], c[1];
@@ -26,6 +27,7 @@ GDN_KERNEL(256) wrap_mma(const uint32_t *x, float *o) {
 }
 
 GDN_KERNEL(256) wrap_copies(const uint4 *x, uint4 *o) {
+    gdn_begin();
     GDN_DYN_SMEM(uint4, s);
     const uint32_t l = threadIdx.x;
     gdn_cp_async16(s + 3 * l, x + l, l & 16);
@@ -39,6 +41,7 @@ GDN_KERNEL(256) wrap_copies(const uint4 *x, uint4 *o) {
 }
 
 GDN_KERNEL(256) wrap_memory(const uint4 *x, uint4 *o, uint32_t *c, uint64_t *c64, float *f) {
+    gdn_begin();
     const uint32_t l = threadIdx.x;
     uint4 v = gdn_ld16_ro(x + l), w = gdn_ld16_once(x + 256 + l);
     const uint2 u = gdn_ld8_ro(x + 512 + l);
@@ -63,11 +66,13 @@ GDN_KERNEL(256) wrap_memory(const uint4 *x, uint4 *o, uint32_t *c, uint64_t *c64
 }
 
 GDN_KERNEL(256) wrap_math(const float *x, float *o) {
+    gdn_begin();
     const float a = x[threadIdx.x];
     o[threadIdx.x] = gdn_exp2_fast(a) + gdn_log2_fast(a) + gdn_rcp_fast(a);
 }
 
 GDN_KERNEL(256) wrap_convert(const float *x, uint32_t *o, gdn_bf16 *b, gdn_f16 *h, float *f) {
+    gdn_begin();
     const uint32_t l = threadIdx.x;
     const float a = x[l], c = x[l + 256];
     o[l] = gdn_pack_bf16(a, c) ^ gdn_pack_f16(a, c);
@@ -78,6 +83,7 @@ GDN_KERNEL(256) wrap_convert(const float *x, uint32_t *o, gdn_bf16 *b, gdn_f16 *
 }
 
 GDN_KERNEL(256) wrap_warp(const float *x, float *o) {
+    gdn_begin();
     const float a = x[threadIdx.x];
     const float s = gdn_warp_sum_down(a), t = gdn_warp_sum(a), m = gdn_warp_max(a);
     gdn_sync_warp();

@@ -29,7 +29,7 @@ static void test_front(void **state) {
     (void)state;
     expect("", "", 2, "usage: gdn COMMAND");
     expect("", "--help", 0, "levers     every lever");
-    expect("", "--version", 0, "gdn 0.1.0, plugin ABI 0.3");
+    expect("", "--version", 0, "gdn 0.1.0, plugin ABI 0.4");
     expect("", "--version now", 2, "gdn: --version takes --json and nothing else, not 'now'");
     expect("", "targest", 2, "gdn: 'targest' is no command; did you mean targets?");
     expect("", "zzzzzzzz", 2, "gdn: 'zzzzzzzz' is no command (");
@@ -90,12 +90,12 @@ static void test_targets(void **state) {
     expect("", "targets --target nowhere", 1, "nowhere: target 'nowhere' could not be opened");
     expect("", "targets --target CPU", 2, "gdn targets: --target: 'CPU' is no target name ([a-z0-9_], 1 to 32); a path has a slash");
     expect("GDN_PLUGIN_PATH=/nonexistent", "targets", 1, "cpu: target 'cpu' could not be opened");
-    expect("", "targets --target '" FIXTURES "/libgdn_major1.so'", 1, "plugin ABI 1.3, host 0.3");
+    expect("", "targets --target '" FIXTURES "/libgdn_major1.so'", 1, "plugin ABI 1.4, host 0.4");
     json_t *doc = parse("targets --json", 0);
     const json_t *cpu = row_of(json_object_get(doc, "targets"), "target", "cpu"),
                  *gb10 = row_of(json_object_get(doc, "targets"), "target", "gb10");
     assert_true(json_is_true(json_object_get(cpu, "usable")));
-    assert_string_equal(text(cpu, "abi"), "0.3");
+    assert_string_equal(text(cpu, "abi"), "0.4");
     assert_int_equal(strlen(text(cpu, "build_id")), 16);
     assert_false(json_is_true(json_object_get(gb10, "usable")));
     assert_string_equal(text(gb10, "status"), "GDN_E_NODRIVER");
@@ -300,7 +300,7 @@ static void test_route(void **state) {
     json_decref(fields);
     json_t *version = parse("--version --json", 0);
     assert_string_equal(text(version, "version"), "0.1.0");
-    assert_int_equal(json_integer_value(json_object_get(version, "abi_minor")), 3);
+    assert_int_equal(json_integer_value(json_object_get(version, "abi_minor")), 4);
     json_decref(version);
     const char *woa =
         "route verify_woa act_type=bf16 state_type=f32 nk=2 nv=4 k_dim=128 v_dim=128 gate_form=linear state_addr=pool max_rows=4 max_batch=2 "

@@ -90,6 +90,29 @@ static void ba_gates_arguments(void **state) {
     shut(&b);
 }
 
+/* Early where the lever says so and the host knows how. */
+static void launches_early(void **state) {
+    (void)state;
+    static const struct {
+        const char *lever;
+        bool known;
+        uint32_t early;
+    } cases[] = { { "true", true, 1 }, { "true", false, 0 }, { "false", true, 0 }, { NULL, true, 0 } };
+    const gdn_ba_shape s = mock_ba(GDN_OP_BA_GATES);
+    const uint32_t m[] = { 27 };
+    for (uint32_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bench b;
+        open_target(&b, "gb10", 121);
+        if (cases[i].lever) mock_lever(&b.m, "gdn_launch_early", cases[i].lever);
+        if (!cases[i].known) b.m.table.struct_size = (uint32_t)offsetof(gdn_backend, launch_early);
+        init(&b);
+        run(&b, &s.base, GDN_BA_GATES_N_PTR, m, 1, 12, "dense_gemm_ba_gates_prefill", 24, 27, 256);
+        assert_int_equal(b.m.launches, 1);
+        assert_int_equal(b.m.early, cases[i].early);
+        shut(&b);
+    }
+}
+
 /* M = 27 is refused, M = 1168 taken: both lines in that order, and repeating prints nothing. */
 static void ba_twin_lines(void **state) {
     (void)state;
@@ -284,11 +307,11 @@ static void every_refusal_of_a_route(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ba_gates_arguments),        cmocka_unit_test(ba_twin_lines),
-        cmocka_unit_test(ba_twin_absent_and_silent), cmocka_unit_test(ba_tensor_cores),
-        cmocka_unit_test(gates_and_norm_arguments),  cmocka_unit_test(conv_arguments),
-        cmocka_unit_test(state_arguments),           cmocka_unit_test(rows_above_a_grid),
-        cmocka_unit_test(every_refusal_of_a_route),
+        cmocka_unit_test(ba_gates_arguments), cmocka_unit_test(launches_early),
+        cmocka_unit_test(ba_twin_lines),      cmocka_unit_test(ba_twin_absent_and_silent),
+        cmocka_unit_test(ba_tensor_cores),    cmocka_unit_test(gates_and_norm_arguments),
+        cmocka_unit_test(conv_arguments),     cmocka_unit_test(state_arguments),
+        cmocka_unit_test(rows_above_a_grid),  cmocka_unit_test(every_refusal_of_a_route),
     };
     return cmocka_run_group_tests_name("gpu_launch", tests, NULL, NULL) != 0;
 }

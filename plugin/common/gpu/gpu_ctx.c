@@ -36,6 +36,12 @@ static gdn_status open_device(gdn_ctx *ctx, gdn_text *err) {
     return GDN_OK;
 }
 
+/* Every entry waits for the kernel in front of it (gdn_begin), so every launch may be early. */
+static void choose_start(gdn_ctx *ctx) {
+    const gdn_backend *b = ctx->host.backend;
+    ctx->start = ctx->levers.launch_early && GDN_HAS(b, gdn_backend, launch_early) ? b->launch_early : b->launch;
+}
+
 gdn_status gpu_init(const gdn_host *host, int32_t ordinal, gdn_ctx **out, gdn_text *err) {
     if (!out) return gdn__fail(err, GDN_E_ARG, "%s: out is NULL", gdn__gpu_target.name);
     *out = NULL;
@@ -51,6 +57,7 @@ gdn_status gpu_init(const gdn_host *host, int32_t ordinal, gdn_ctx **out, gdn_te
         return gdn__fail(err, GDN_E_INTERNAL, "%s: a mutex could not be made", gdn__gpu_target.name);
     }
     gdn__levers_read(&ctx->host, &ctx->levers);
+    choose_start(ctx);
     if (!(st = open_device(ctx, err))) st = gpu_modules_open(ctx, err);
     if (st) {
         gpu_modules_close(ctx);

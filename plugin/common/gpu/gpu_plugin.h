@@ -61,6 +61,7 @@ typedef struct gpu_making {
 
 struct gdn_ctx {
     gdn_host host; /* a copy; what it points to outlives the context */
+    gdn_status (*start)(void *user, void *function, const gdn_dims *dims, void *stream, void **params); /* the backend's */
     gdn__levers levers;
     gdn_device device;
     int32_t ordinal;

@@ -87,12 +87,11 @@ bool gpu_rule_may_be_core(const gdn_rule_shape *s) {
 }
 
 gdn_status gpu_start(const gdn_plan *p, uint32_t entry, bool ext, const gdn_dims *dims, void *stream, gpu_args *a, gdn_text *err) {
-    const gdn_backend *b = p->ctx->host.backend;
     void *const fn = ext ? p->ext[entry] : p->entry[entry];
     if (!fn) /* what the plan fell back on was lost to it */
         return gdn__fail(err, GDN_ABSENT, "%s: %s did not load", gdn__op_name(p->op->op),
                          ext ? gpu_ext_name(entry) : gpu_entry_name(entry));
-    const gdn_status st = b->launch(b->user, fn, dims, stream, a->param);
+    const gdn_status st = p->ctx->start(p->ctx->host.backend->user, fn, dims, stream, a->param);
     if (st)
         return gdn__fail(err, st, "%s: the launch of %s failed", gdn__op_name(p->op->op),
                          ext ? gpu_ext_name(entry) : gpu_entry_name(entry));

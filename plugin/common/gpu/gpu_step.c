@@ -284,6 +284,7 @@ static void decode_args(const step_call *k, gpu_args *a) {
     const uint32_t sizes[] = { k->batch, s->nk, s->nv, s->k_dim, s->v_dim, k->io.qk_stride, s->v_stride, s->gb_stride, 0 };
     gpu_arg_list(a, ptrs, 7, sizes, 9);
     if (k->io.ext) ext_args(k, a);
+    if (k->io.ext) gpu_arg_u64(a, s->num_slots); /* the split form's */
 }
 
 /* Where the state after row t goes: a table of addresses, or states hi_capacity
