@@ -99,6 +99,25 @@ static void whole(emu::bench &b, const prefill_case &c, const fast_run &r) {
     check_fast(b, d);
 }
 
+/* Of one key head, keys (or queries) with a common direction: <k, k'> about `common`; 1: all the same. */
+static emu::tensor_of<gdn_bf16> *alike(emu::bench &b, const emu::tensor_of<gdn_bf16> &from, float common, const prefill_case &c) {
+    float middle[128], x[128];
+    double n = 0;
+    for (auto &e : middle) e = b.uniform(-0.5f, 0.5f), n += e * e;
+    for (auto &e : middle) e /= (float)std::sqrt(n);
+    auto &to = b.input<gdn_bf16>("alike", from.n, [&](size_t i) { return from.p[i]; });
+    for (uint32_t r = c.first; r < c.rows(); r++) {
+        gdn_bf16 *const row = to.p + c.shift + r * c.qk_stride();
+        double sum = 0;
+        for (uint32_t i = 0; i < 128; i++) {
+            x[i] = std::sqrt(common) * middle[i] + std::sqrt(1 - common) * gdn_to_f32(row[i]);
+            sum += x[i] * x[i];
+        }
+        for (uint32_t i = 0; i < 128; i++) row[i] = bf16_of((float)(x[i] / std::sqrt(sum)));
+    }
+    return &to;
+}
+
 int main(int argc, char **argv) {
     emu::check c(argc, argv);
     c.test("every tail", [](emu::bench &b) {
@@ -314,6 +333,32 @@ int main(int argc, char **argv) {
             check_written(b, "output", d.out->p, d.want_out, 1.9e-3, kind == 4 ? 500 : 0.05);
             check_written(b, "state", d.state->p, d.want_state, kind == 2 ? 1.2e-3 : 5e-4, kind == 4 ? 100 : 0.05);
         }
+    });
+    /* T and uc hold differences that cancel in the sums with such keys; their roundings do not (docs/performance.md, Prefill). */
+    c.test("keys that are alike, betas and decays near 1: what is lost has a bound", [](emu::bench &b) {
+        const struct {
+            float keys, queries, gate_lo, beta_lo;
+            double output, state;
+        } kinds[] = { { 0.5f, 0.5f, 0.9f, 0, 1.9e-3, 5e-4 }, { 0.5f, 0.5f, 1, 1, 2e-3, 1e-3 },      { 0.9f, 0.9f, 0.999f, 0, 2e-3, 8e-4 },
+                      { 0.9f, 0.9f, 1, 1, 2.2e-3, 1.2e-3 },  { 1, 0, 0.99f, 0.8f, 2.3e-3, 1.9e-3 }, { 1, 1, 0.8f, 0, 1.9e-3, 9e-4 } };
+        for (const auto &k : kinds)
+            for (bool segments : { false, true }) {
+                prefill_case p;
+                p.nv = 1;
+                p.len = { emu::small_or(100u, 230u) };
+                p.gate_lo = k.gate_lo, p.gate_hi = 1;
+                p.beta_lo = k.beta_lo;
+                prefill_data d = make_prefill(b, p);
+                d.k = alike(b, *d.k, k.keys, p);
+                d.q = alike(b, *d.q, k.queries, p);
+                fast_scratch w(b, p, d.chunks);
+                solve_prefill(d, p);
+                if (segments)
+                    run_segments(b, p, d, w, {}, 1);
+                else
+                    run_fast(b, p, d, w, {});
+                check_fast(b, d, k.output, k.state);
+            }
     });
     return c.done();
 }
