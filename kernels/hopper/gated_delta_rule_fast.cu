@@ -6,7 +6,8 @@
  *
  * gated_delta_rule_fast_prepare   grid (nk, lead, batch), block 256, dynamic shared memory 67,648. What a chunk needs of q, k, gate and
  *                                 beta alone, for the first `lead` chunks of each sequence, to the scratch (gdn_fast.cuh): f16 tiles of
- *                                 K and Q, T = (I + L)^-1, P, scalars. Clears n_words words of it.
+ *                                 K and Q, T = (I + L)^-1, P, scalars. Clears n_words words of it. Three blocks a multiprocessor.
+ * gated_delta_rule_fast_prepare_two   the same bytes by two blocks, which have more registers and are done sooner.
  * gated_delta_rule_fast_fwd       grid (blocks), block 512, dynamic shared memory 183,472. The first `helpers` blocks that come prepare the
  *                                 chunks from `lead` on and raise flags, the others have the tasks (sequence, value head, 64 value
  *                                 columns), serial over the chunks. Reads the scratch, value, states; writes output and states.
@@ -24,19 +25,26 @@
 
 /* With GDN_CHECKPOINTS a build has what plans with checkpoints need beside the others. */
 #if defined(GDN_EMU) || !defined(GDN_CHECKPOINTS)
-GDN_KERNEL(256, 3)
-gated_delta_rule_fast_prepare(const gdn_bf16 *query, const gdn_bf16 *key, const float *gate, const float *beta, uint8_t *K16, uint8_t *Q16,
-                              uint8_t *T16, uint8_t *P16, float *scalars, uint32_t *words, uint32_t seq_len, uint32_t num_chunks,
-                              uint32_t nk, uint32_t nv, uint32_t qk_stride, uint32_t gb_stride, const int32_t *cu_seqlens,
-                              uint32_t is_varlen, const uint64_t *in_tab, const uint64_t *out_tab, float scale, uint32_t chunk_begin,
-                              uint32_t chunk_end, uint32_t qk_from_first, uint32_t n_words) {
-    gdn_begin();
-    const gdn_fast::prepare_args o = {
-        query,     key,        gate,           beta, { K16, Q16, T16, P16, scalars, words }, seq_len, num_chunks, nk, nv, qk_stride,
-        gb_stride, cu_seqlens, is_varlen != 0, 0
-    };
-    gdn_fast::prepare(o, gdn_rule_ext { in_tab, out_tab, nullptr, nullptr, 0, scale, chunk_begin, chunk_end, qk_from_first }, n_words);
+#define PREPARE_                                                                                                                           \
+    const gdn_bf16 *query, const gdn_bf16 *key, const float *gate, const float *beta, uint8_t *K16, uint8_t *Q16, uint8_t *T16,            \
+        uint8_t *P16, float *scalars, uint32_t *words, uint32_t seq_len, uint32_t num_chunks, uint32_t nk, uint32_t nv,                    \
+        uint32_t qk_stride, uint32_t gb_stride, const int32_t *cu_seqlens, uint32_t is_varlen, const uint64_t *in_tab,                     \
+        const uint64_t *out_tab, float scale, uint32_t chunk_begin, uint32_t chunk_end, uint32_t qk_from_first, uint32_t n_words
+#define PREPARE_BODY_                                                                                                          \
+    gdn_begin();                                                                                                               \
+    const gdn_fast::prepare_args o = {                                                                                         \
+        query,     key,        gate,           beta, { K16, Q16, T16, P16, scalars, words }, seq_len, num_chunks, nk, nv, qk_stride, \
+        gb_stride, cu_seqlens, is_varlen != 0, 0                                                                               \
+    };                                                                                                                         \
+    gdn_fast::prepare(o, gdn_rule_ext { in_tab, out_tab, nullptr, nullptr, 0, scale, chunk_begin, chunk_end, qk_from_first }, n_words)
+GDN_KERNEL(256, 3) gated_delta_rule_fast_prepare(PREPARE_) {
+    PREPARE_BODY_;
 }
+GDN_KERNEL(256, 2) gated_delta_rule_fast_prepare_two(PREPARE_) {
+    PREPARE_BODY_;
+}
+#undef PREPARE_
+#undef PREPARE_BODY_
 
 GDN_KERNEL(512, 1)
 gated_delta_rule_fast_fwd(float *h_state, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,

@@ -3,7 +3,7 @@
 
 /* Two launches; what they are given, extras and segments. */
 #define FAST "gated_delta_rule_fast_"
-enum { FAST_SMEM = 183472, PREPARE_SMEM = 67648, TWO_SMEM = 100 * 1024 };
+enum { FAST_SMEM = 183472, PREPARE_SMEM = 67648 };
 static void fast_launches(void **state) {
     (void)state;
     bench b;
@@ -21,8 +21,8 @@ static void fast_launches(void **state) {
     b.m.params = 32;
     assert_int_equal(launch(&b, AT(2), 0, 2, 130), GDN_OK);
     assert_int_equal(b.m.launches, 2);
-    ran(&b, 0, FAST "prepare", 16, 3, 2, 256, PREPARE_SMEM);
-    ran(&b, 1, FAST "fwd", 132, 1, 1, 512, FAST_SMEM); /* of 192 tasks */
+    ran(&b, 0, FAST "prepare_two", 16, 3, 2, 256, PREPARE_SMEM); /* one wave of two blocks a multiprocessor */
+    ran(&b, 1, FAST "fwd", 132, 1, 1, 512, FAST_SMEM);           /* of 192 tasks */
     /* The scratch lies inside the workspace, in order, and both are given the same. */
     const uint64_t *const p = b.m.history[0].param, *const f = b.m.history[1].param, chunks = 8192 / 64 + 4;
     const uint64_t bytes[] = { chunks * 16 * 16384, chunks * 16 * 16384, chunks * 48 * 8192,
@@ -33,18 +33,25 @@ static void fast_launches(void **state) {
         if (i < 5) assert_true(p[4 + i] + bytes[i] == p[5 + i]);
     }
     assert_true((uint32_t)p[24] == 0 && (uint32_t)f[30] == 3 && (uint32_t)f[31] == 0); /* words to clear; lead, helpers */
-    /* 96 tasks leave 36 multiprocessors to prepare 4 of 19 chunks; the words are cleared for all. */
+    /* 96 tasks leave 36 multiprocessors to prepare 3 of 19 chunks; the words are cleared for all. */
     assert_int_equal(launch(&b, AT(2), 0, 1, 1168), GDN_OK);
-    ran(&b, 0, FAST "prepare", 16, 15, 1, 256, PREPARE_SMEM);
+    ran(&b, 0, FAST "prepare_two", 16, 16, 1, 256, PREPARE_SMEM);
     ran(&b, 1, FAST "fwd", 132, 1, 1, 512, FAST_SMEM);
-    assert_true((uint32_t)p[24] == 32 + 19 * 16 && (uint32_t)f[30] == 15 && (uint32_t)f[31] == 36);
+    assert_true((uint32_t)p[24] == 32 + 19 * 16 && (uint32_t)f[30] == 16 && (uint32_t)f[31] == 36);
+    static const uint32_t shared[][3] = { { 32, 22, 0 }, { 72, 33, 1 }, { 128, 64, 1 } }; /* chunks, lead, by two blocks */
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(launch(&b, AT(2), 0, 1, 64 * shared[i][0]), GDN_OK);
+        ran(&b, 0, shared[i][2] ? FAST "prepare_two" : FAST "prepare", 16, shared[i][1], 1, 256, PREPARE_SMEM);
+    }
     b.m.params = 0;
     assert_int_equal(launch(&b, AT(2), 0, 1, 64), GDN_OK); /* as many blocks as tasks */
     ran(&b, 1, FAST "fwd", 96, 1, 1, 512, FAST_SMEM);
     assert_int_equal(launch(&b, AT(2), 0, 4, 2048), GDN_OK);
-    ran(&b, 0, FAST "prepare", 16, 32, 4, 256, PREPARE_SMEM);
+    ran(&b, 0, FAST "prepare_two", 16, 32, 4, 256, PREPARE_SMEM);
+    assert_int_equal(launch(&b, AT(2), 0, 2, 12 * 64), GDN_OK); /* 384 blocks: one round of three */
+    ran(&b, 0, FAST "prepare", 16, 12, 2, 256, PREPARE_SMEM);
     assert_int_equal(launch(&b, AT(2), 0, 2, 16 * 64), GDN_OK); /* 512 blocks: two rounds of two */
-    ran(&b, 0, FAST "prepare", 16, 16, 2, 256, TWO_SMEM);
+    ran(&b, 0, FAST "prepare_two", 16, 16, 2, 256, PREPARE_SMEM);
     assert_int_equal(launch(&b, AT(2), 1u << GDN_PREFILL_P_FRESH, 2, 64), GDN_OK);
     ran(&b, 0, "gdn_rule_tables", 1, 1, 1, 256, 0);
     ran(&b, 2, FAST "fwd", 132, 1, 1, 512, FAST_SMEM);
@@ -56,8 +63,8 @@ static void fast_launches(void **state) {
     assert_int_equal(make(&b, &s), GDN_OK);
     assert_int_equal(launch(&b, AT(2), 0, 1, 25 * 64 - 3), GDN_OK);
     assert_int_equal(b.m.launches, 1 + 3 * 2); /* tables, then 10 + 10 + 5 chunks */
-    ran(&b, 1, FAST "prepare", 16, 10, 1, 256, PREPARE_SMEM);
-    ran(&b, 5, FAST "prepare", 16, 5, 1, 256, PREPARE_SMEM);
+    ran(&b, 1, FAST "prepare_two", 16, 10, 1, 256, PREPARE_SMEM);
+    ran(&b, 5, FAST "prepare_two", 16, 5, 1, 256, PREPARE_SMEM);
     down(&b);
 }
 
@@ -79,7 +86,7 @@ static void fast_segments(void **state) {
     b.m.params = 25;
     assert_int_equal(launch(&b, AT(2), 0, 1, 8192), GDN_OK);
     assert_int_equal(b.m.launches, 4);
-    ran(&b, 0, FAST "prepare", 2, 128, 1, 256, PREPARE_SMEM);
+    ran(&b, 0, FAST "prepare_two", 2, 128, 1, 256, PREPARE_SMEM);
     ran(&b, 1, FAST "carry", 128, 1, 1, 512, FAST_SMEM); /* four full segments */
     ran(&b, 2, FAST "join", 8, 1, 8, 256, 0);
     ran(&b, 3, FAST "pass", 80, 1, 1, 512, FAST_SMEM);

@@ -8,13 +8,48 @@ static uint32_t multiprocessors(uint32_t sm_count) {
     return sm_count ? sm_count : SM_FALLBACK;
 }
 
+/* The first kernel, in 10 ns on an H200: three blocks a multiprocessor, in waves of 1370, or two with more registers, in waves of 950. */
+static uint64_t slots_of(uint64_t sms, uint32_t prepare) {
+    return (prepare == GPU_E_FAST_PREPARE_TWO ? 2 : 3) * sms;
+}
+static uint64_t prepare_time(uint64_t sms, uint32_t prepare, uint64_t blocks) {
+    const uint64_t slots = slots_of(sms, prepare);
+    return (blocks + slots - 1) / slots * (prepare == GPU_E_FAST_PREPARE_TWO ? 950 : 1370);
+}
+static uint32_t faster(uint64_t sms, uint64_t blocks) {
+    return prepare_time(sms, GPU_E_FAST_PREPARE_TWO, blocks) < prepare_time(sms, GPU_E_FAST_PREPARE, blocks) ? GPU_E_FAST_PREPARE_TWO
+                                                                                                             : GPU_E_FAST_PREPARE;
+}
+
+gpu_fast_share gpu_share_fast_all(uint32_t sm_count, const gdn_rule_shape *s, uint32_t batch, uint32_t chunks) {
+    const uint64_t sms = multiprocessors(sm_count), tasks = 2ull * s->nv * batch;
+    return (gpu_fast_share) { chunks, 0, (uint32_t)(tasks < sms ? tasks : sms), faster(sms, (uint64_t)s->nk * chunks * batch) };
+}
+
+/* The lead that is asked for, or a little less where that saves a wave: each chunk less takes 120. */
+static void fit_waves(gpu_fast_share *x, uint64_t sms, uint64_t each, uint32_t most) {
+    enum { LATE_CHUNK = 120, LEAST = 10 };
+    static const uint32_t kernels[] = { GPU_E_FAST_PREPARE, GPU_E_FAST_PREPARE_TWO };
+    const uint32_t asked = x->lead;
+    uint64_t best = UINT64_MAX;
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint64_t full = slots_of(sms, kernels[i]), fits = each * asked / full * full / each;
+        const uint64_t leads[] = { asked, fits };
+        for (uint32_t k = 0; k < 2; k++) {
+            if (leads[k] < LEAST || leads[k] > most) continue;
+            const uint64_t time = prepare_time(sms, kernels[i], each * leads[k]) + (asked - leads[k]) * LATE_CHUNK;
+            if (time < best) best = time, x->lead = (uint32_t)leads[k], x->prepare = kernels[i];
+        }
+    }
+}
+
 /* The second kernel has two tasks a value head and sequence, one block each. Where these leave multiprocessors free, blocks there prepare
- * later chunks while the passes run, and the first kernel needs to do only the rest. On an H200, in 10 ns: a pass takes 116 a chunk; a
- * multiprocessor prepares a chunk of a key head with r value heads in 280 + 90 r, and has the first one after 1200. */
+ * later chunks while the passes run, and the first kernel needs to do only the rest. On an H200, in 10 ns, fitted to leads that were
+ * best: a pass gives 136 a chunk and takes 1700 less; a multiprocessor prepares a chunk of a key head with r value heads in 280 + 90 r. */
 gpu_fast_share gpu_share_fast(uint32_t sm_count, const gdn_rule_shape *s, uint32_t batch, uint32_t chunks) {
-    enum { PASS = 116, UNIT = 280, UNIT_HEAD = 90, LATE = 1200, LEAST = 10 };
+    enum { PASS = 136, UNIT = 280, UNIT_HEAD = 90, LATE = 1700, LEAST = 10 };
     const uint64_t sms = multiprocessors(sm_count), tasks = 2ull * s->nv * batch, free_sms = tasks < sms ? sms - tasks : 0;
-    gpu_fast_share x = { chunks, 0, (uint32_t)(tasks < sms ? tasks : sms) };
+    gpu_fast_share x = gpu_share_fast_all(sm_count, s, batch, chunks);
     if (!free_sms || !batch || chunks <= LEAST) return x;
     const uint64_t time = (uint64_t)PASS * chunks, unit = UNIT + UNIT_HEAD * (uint64_t)(s->nv / s->nk);
     const uint64_t beside = time > LATE ? free_sms * (time - LATE) / (unit * s->nk * batch) : 0; /* chunks */
@@ -22,6 +57,7 @@ gpu_fast_share gpu_share_fast(uint32_t sm_count, const gdn_rule_shape *s, uint32
     x.lead = beside < chunks - LEAST ? chunks - (uint32_t)beside : LEAST;
     x.helpers = (uint32_t)free_sms;
     x.blocks = (uint32_t)sms;
+    fit_waves(&x, sms, (uint64_t)s->nk * batch, chunks);
     return x;
 }
 
@@ -51,10 +87,4 @@ uint32_t gpu_fast_segment(const gdn_rule_shape *s) {
         if (time < best) best = time, segment = (uint32_t)each;
     }
     return segment;
-}
-
-/* Three blocks a multiprocessor, or two that ask for more: those are shorter, which pays where the third would make a second round. */
-uint32_t gpu_fast_prepare_smem(uint32_t sm_count, uint64_t blocks) {
-    const uint64_t sms = multiprocessors(sm_count);
-    return blocks > 3 * sms && blocks <= 4 * sms ? GPU_FAST_TWO_SMEM : GPU_FAST_PREPARE_SMEM;
 }

@@ -22,6 +22,7 @@ static gdn_dims dims_of(uint32_t entry) {
         { GPU_E_WU_HOPPER, 512, 79104 },
         { GPU_E_FWD_O_HOPPER, 512, 97536 },
         { GPU_E_FAST_PREPARE, 256, GPU_FAST_PREPARE_SMEM },
+        { GPU_E_FAST_PREPARE_TWO, 256, GPU_FAST_PREPARE_SMEM },
         { GPU_E_FAST_FWD, 512, GPU_FAST_FWD_SMEM },
         { GPU_E_FAST_CARRY, 512, GPU_FAST_FWD_SMEM },
         { GPU_E_FAST_JOIN, 256, 0 },
@@ -71,10 +72,15 @@ static void route_guard(gpu_decision *d, uint32_t guard, const char *text) {
     d->route.guard = text;
 }
 
+static bool has_fast(gpu_set present) {
+    return gpu_has(present, GPU_E_FAST_PREPARE) && gpu_has(present, GPU_E_FAST_PREPARE_TWO) && gpu_has(present, GPU_E_FAST_FWD);
+}
+
 /* A build that failed says so itself. */
 static const char *fast_text(const gpu_facts *f, uint32_t guard) {
     const char *lost = gpu_lost(f, GPU_E_FAST_FWD);
     if (!lost) lost = gpu_lost(f, GPU_E_FAST_PREPARE);
+    if (!lost) lost = gpu_lost(f, GPU_E_FAST_PREPARE_TWO);
     return guard == GDN__FAST_KERNEL_ABSENT && lost ? lost : gdn__fast_guard_text(guard);
 }
 static const char *tc_text(const gpu_facts *f, uint32_t guard) {
@@ -114,7 +120,7 @@ void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint3
     r->fast_segment = 0;
     d->route.split_tokens = GDN_CHUNK;
     r->segment = small ? r->chunks : segment_of(s, &w, batch, r->chunks);
-    r->fast_guard = gdn__fast_pick(lv->prefill_fast, gpu_has(f->present, GPU_E_FAST_PREPARE) && gpu_has(f->present, GPU_E_FAST_FWD), s);
+    r->fast_guard = gdn__fast_pick(lv->prefill_fast, has_fast(f->present), s);
     r->fast_text = fast_text(f, r->fast_guard);
     if (r->fast_guard == GDN__FAST_TAKEN) {
         route_lever(d, "gdn_prefill_fast", lv->fast_where, lv->fast_source);
@@ -152,7 +158,7 @@ void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint3
 /* Where the fast kernels run, the others are for pointers that those do not take, and get tables. */
 static gdn_status bind(gdn_plan *p, uint32_t entry, gdn_text *err) {
     const gdn_rule_shape *s = &p->shape.rule;
-    const bool there = gpu_has(p->present, GPU_E_FAST_PREPARE) && gpu_has(p->present, GPU_E_FAST_FWD);
+    const bool there = has_fast(p->present);
     const bool core = gpu_rule_may_be_core(s) && gdn__fast_pick(p->ctx->levers.prefill_fast, there, s) != GDN__FAST_TAKEN;
     return gpu_bind_rule(p, entry, gpu_rule_form(s), dims_of(entry).smem_bytes, core, err);
 }
@@ -168,16 +174,17 @@ static gdn_status bind_tc(gdn_plan *p, gdn_text *err) {
 
 /* The fast kernels, one form of each; lost in the same way. Those of segments where the plan has segments. */
 static gdn_status bind_fast(gdn_plan *p, gdn_text *err) {
-    static const uint32_t all[] = { GPU_E_FAST_PREPARE, GPU_E_FAST_FWD, GPU_E_FAST_CARRY, GPU_E_FAST_JOIN, GPU_E_FAST_PASS };
+    static const uint32_t all[] = { GPU_E_FAST_PREPARE, GPU_E_FAST_PREPARE_TWO, GPU_E_FAST_FWD,
+                                    GPU_E_FAST_CARRY,   GPU_E_FAST_JOIN,        GPU_E_FAST_PASS };
     gdn_status st = GDN_OK;
     gpu_workspace w;
     gpu_rule_workspace(&p->shape.rule, &w);
-    for (uint32_t i = 0; i < (w.fast_segment ? sizeof all / sizeof *all : 2) && !st; i++) {
+    for (uint32_t i = 0; i < (w.fast_segment ? sizeof all / sizeof *all : 3) && !st; i++) {
         const uint32_t e = all[i];
         const bool ext = e == GPU_E_FAST_FWD && p->shape.rule.ckpt_every;
         if (!gpu_has(p->present, e)) continue;
         st = gpu_bind_form(p, e, gpu_rule_form(&p->shape.rule) | (ext ? (uint32_t)GPU_HALF : 0u), ext ? gpu_ext_name(e) : gpu_entry_name(e),
-                           e == GPU_E_FAST_PREPARE ? GPU_FAST_TWO_SMEM : dims_of(e).smem_bytes, ext ? &p->ext[e] : &p->entry[e], err);
+                           dims_of(e).smem_bytes, ext ? &p->ext[e] : &p->entry[e], err);
     }
     return st;
 }
@@ -371,7 +378,7 @@ static gdn_status segments(const prefill_call *k, gdn_text *err) {
 static gdn_status fast(const prefill_call *k, uint32_t begin, uint32_t end, gdn_text *err) {
     const gdn_rule_shape *s = &k->p->shape.rule;
     const uint32_t n = end - begin, varlen = s->offsets != GDN_OFFSETS_NONE, sms = k->p->ctx->device.sm_count;
-    const gpu_fast_share all = { n, 0, 0 }, share = k->d->prefill.fast_segment ? all : gpu_share_fast(sms, s, k->batch, n);
+    const gpu_fast_share share = k->d->prefill.fast_segment ? gpu_share_fast_all(sms, s, k->batch, n) : gpu_share_fast(sms, s, k->batch, n);
     const uint64_t rows = (uint64_t)n * k->batch < k->w.chunks ? (uint64_t)n * k->batch : k->w.chunks;
     const uint32_t words = share.helpers ? FAST_READY + (uint32_t)rows * s->nk : 0, tail[] = { begin, end, k->io.from_first };
     const uint64_t qk[] = { k->io.query, k->io.key }, gates[] = { k->c->ptr[GDN_PREFILL_P_GATE], k->c->ptr[GDN_PREFILL_P_BETA] };
@@ -380,7 +387,7 @@ static gdn_status fast(const prefill_call *k, uint32_t begin, uint32_t end, gdn_
     const uint32_t sizes[] = { k->seq_len, k->d->prefill.chunks, s->nk, s->nv, k->io.qk_stride };
     const uint64_t tables[] = { begin && k->io.ext ? k->io.out_tab : k->io.in_tab, k->io.out_tab, begin ? 0 : k->io.fresh };
     if (n) {
-        gdn_dims dims = dims_of(GPU_E_FAST_PREPARE);
+        gdn_dims dims = dims_of(share.prepare);
         gpu_args a = { .n = 0 };
         gpu_arg_list(&a, qk, 2, NULL, 0);
         gpu_arg_list(&a, gates, 2, NULL, 0);
@@ -394,8 +401,7 @@ static gdn_status fast(const prefill_call *k, uint32_t begin, uint32_t end, gdn_
         dims.grid[0] = s->nk;
         dims.grid[1] = share.lead;
         dims.grid[2] = k->batch;
-        dims.smem_bytes = gpu_fast_prepare_smem(sms, (uint64_t)s->nk * share.lead * k->batch);
-        const gdn_status st = gpu_start(k->p, GPU_E_FAST_PREPARE, false, &dims, k->stream, &a, err);
+        const gdn_status st = gpu_start(k->p, share.prepare, false, &dims, k->stream, &a, err);
         if (st) return st;
     }
     if (k->d->prefill.fast_segment) return segments(k, err);

@@ -44,16 +44,17 @@ void gpu_arg_list(gpu_args *a, const uint64_t *ptr, uint32_t n_ptr, const uint32
  * that prepare the others, and all blocks. */
 typedef struct gpu_fast_share {
     uint32_t lead, helpers, blocks;
+    uint32_t prepare; /* GPU_E_FAST_PREPARE, or _TWO */
 } gpu_fast_share;
 /* sm_count 0: cannot say. chunks: of the longest sequence, in this launch. */
 gpu_fast_share gpu_share_fast(uint32_t sm_count, const gdn_rule_shape *s, uint32_t batch, uint32_t chunks);
+/* The same where the second kernel does not prepare: all chunks in front. */
+gpu_fast_share gpu_share_fast_all(uint32_t sm_count, const gdn_rule_shape *s, uint32_t batch, uint32_t chunks);
 /* Blocks that take `tasks` in turn. */
 uint32_t gpu_fast_blocks(uint32_t sm_count, uint64_t tasks);
 /* Chunks of the segments in which the sequences of a plan pass side by side; 0: they do not. By the plan's shape alone, the same on every
  * device: results depend on it. */
 uint32_t gpu_fast_segment(const gdn_rule_shape *s);
-/* Dynamic shared memory of the first kernel for `blocks` blocks. */
-uint32_t gpu_fast_prepare_smem(uint32_t sm_count, uint64_t blocks);
-enum { GPU_FAST_PREPARE_SMEM = 67648, GPU_FAST_TWO_SMEM = 100 * 1024, GPU_FAST_FWD_SMEM = 183472 };
+enum { GPU_FAST_PREPARE_SMEM = 67648, GPU_FAST_FWD_SMEM = 183472 };
 
 #endif

@@ -116,6 +116,7 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
     X(WU_HOPPER, FLA_HOPPER, PREFILL, "gated_delta_rule_recompute_wu_hopper")       \
     X(FWD_O_HOPPER, FLA_HOPPER, PREFILL, "gated_delta_rule_chunk_fwd_o_hopper")     \
     X(FAST_PREPARE, FAST, PREFILL, "gated_delta_rule_fast_prepare")                 \
+    X(FAST_PREPARE_TWO, FAST, PREFILL, "gated_delta_rule_fast_prepare_two")         \
     X(FAST_FWD, FAST, PREFILL, "gated_delta_rule_fast_fwd")                         \
     X(FAST_CARRY, FAST_SEGMENTS, PREFILL, "gated_delta_rule_fast_carry")            \
     X(FAST_JOIN, FAST_SEGMENTS, PREFILL, "gated_delta_rule_fast_join")              \
