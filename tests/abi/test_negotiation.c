@@ -70,6 +70,7 @@ static void test_accepted(void **state) {
                  { "frozen01", 1, 1 },
                  { "frozen02", 2, 1 },
                  { "frozen03", 3, 1 },
+                 { "frozen04", 4, 1 },
                  { "unloadable", GDN_ABI_MINOR, 1 } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char why[4096] = "";
@@ -106,7 +107,7 @@ static void test_refused(void **state) {
         gdn_status status;
         const char *reason;
     } rows[] = {
-        { "major1", GDN_E_ABI, "plugin ABI 1.3, host 0.3" },
+        { "major1", GDN_E_ABI, "plugin ABI 1.4, host 0.4" },
         { "bad_magic", GDN_E_ABI, "bad magic 0x00000007" },
         { "null_entry", GDN_E_ABI, "mandatory entry 'launch' is missing (table of 88 bytes)" },
         { "short_table", GDN_E_ABI, "mandatory entry 'launch' is missing (table of 40 bytes)" },
@@ -115,7 +116,7 @@ static void test_refused(void **state) {
         { "wrong_name", GDN_E_ABI, "a file for 'wrong_name' that says it is 'other'" },
         { "bad_name", GDN_E_ABI, "its target name is not one ([a-z0-9_], 1 to 32)" },
         { "no_symbol", GDN_E_LOAD, "no gdn_plugin_query: not a plugin" },
-        { "null_answer", GDN_E_ABI, "it has no table for ABI 0.3" },
+        { "null_answer", GDN_E_ABI, "it has no table for ABI 0.4" },
         { "other_sanitizer", GDN_E_ABI, "built with sanitizer '" },
         { "needs_foo", GDN_E_LOAD, "libfoo.so" },
         { "gpu", GDN_E_NODRIVER, "target 'gpu' needs a GPU (sm_90a): no CUDA driver: libcuda.so.1" },

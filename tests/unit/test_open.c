@@ -55,7 +55,7 @@ static void test_bad_options(void **state) {
     opt = options("./gone.so", FIXTURES);
     expect_error(&opt, GDN_E_NOTARGET, "plugin ./gone.so: no such file");
     opt = options(FIXTURES "/libgdn_major1.so", NULL);
-    expect_error(&opt, GDN_E_ABI, "libgdn_major1.so: plugin ABI 1.3, host 0.3");
+    expect_error(&opt, GDN_E_ABI, "libgdn_major1.so: plugin ABI 1.4, host 0.4");
     opt = options("auto", "/nonexistent");
     expect_error(&opt, GDN_E_NOTARGET,
                  "auto found no target; hopper: no plugin here, gb10: no plugin here; target 'cpu' could not be opened");
@@ -284,10 +284,10 @@ static void test_targets(void **state) {
     gdn_options opt = options(NULL, FIXTURES);
     seen s = { 0 };
     assert_int_equal(gdn_targets(&opt, note, &s, reason_of(&r)), GDN_OK);
-    assert_int_equal(strncmp(s.names, "hopper gb10 cpu bad_magic bad_name frozen01 frozen02 frozen03 good gpu ", 71), 0);
-    assert_int_equal(s.usable, 8); /* frozen01, frozen02, frozen03, good, init_fails (not begun), newer, older, unloadable */
+    assert_int_equal(strncmp(s.names, "hopper gb10 cpu bad_magic bad_name frozen01 frozen02 frozen03 frozen04 good gpu ", 80), 0);
+    assert_int_equal(s.usable, 9); /* frozen01 to frozen04, good, init_fails (not begun), newer, older, unloadable */
     assert_contains(s.reasons, "major1: target 'major1' could not be opened; tried " FIXTURES
-                               "/libgdn_major1.so (plugin_path): plugin ABI 1.3, host 0.3");
+                               "/libgdn_major1.so (plugin_path): plugin ABI 1.4, host 0.4");
     assert_contains(s.reasons, "gpu: target 'gpu' needs a GPU (sm_90a)");
     assert_contains(s.reasons,
                     "hopper: target 'hopper' could not be opened; tried " FIXTURES "/libgdn_hopper.so (plugin_path): no such file");
@@ -297,7 +297,7 @@ static void test_targets(void **state) {
     s = (seen) { 0 };
     assert_int_equal(gdn_targets(&opt, note, &s, reason_of(&r)), GDN_OK);
     assert_int_equal(s.rows, 4);
-    assert_contains(s.reasons, "libgdn_major1.so: plugin ABI 1.3, host 0.3");
+    assert_contains(s.reasons, "libgdn_major1.so: plugin ABI 1.4, host 0.4");
     opt.target = "elsewhere";
     s = (seen) { 0 };
     assert_int_equal(gdn_targets(&opt, note, &s, reason_of(&r)), GDN_OK);
@@ -327,7 +327,7 @@ static void test_targets_settings(void **state) {
         assert_true((gdn_open(&opt, &g, NULL) == GDN_OK) == !rows[i].reason);
         gdn_close(g);
         if (rows[i].reason) assert_contains(s.reasons, rows[i].reason);
-        assert_int_equal(s.usable, rows[i].reason ? 0 : 8);
+        assert_int_equal(s.usable, rows[i].reason ? 0 : 9);
         assert_contains(s.reasons, "major1: target 'major1' could not be opened"); /* what does not load keeps its reason */
     }
 }
