@@ -46,20 +46,24 @@ typedef struct cli_common {
 /* Room for a message that quotes a path of any length. */
 enum { CLI_TEXT = 8192 };
 
-#define CLI_COMMON_HELP                                                                                   \
-    "  --target NAME|PATH  cpu, gb10, hopper, auto, or a plugin file (default: auto)\n"                   \
-    "  --set KEY=VALUE     set a lever (see gdn levers); may be repeated\n"                               \
-    "  --conf FILE         one more settings file, stronger than the installed ones\n"                    \
+#define CLI_TARGET_HELP "  --target NAME|PATH  cpu, gb10, hopper, auto, or a plugin file (default: auto)\n"
+#define CLI_LEVER_HELP                                                      \
+    "  --set KEY=VALUE     set a lever (see gdn levers); may be repeated\n" \
+    "  --conf FILE         one more settings file, stronger than the installed ones\n"
+#define CLI_OUTPUT_HELP                                                                                   \
     "  --log LEVEL         error, warn, info, debug; lines go to stderr. Default: warn, and\n"            \
     "                      how far compiling is\n"                                                        \
     "  --json              one JSON document on stdout; {\"schema\":1,\"error\":\"...\"} when it fails\n" \
     "  --help              this text\n"
+#define CLI_COMMON_HELP CLI_TARGET_HELP CLI_LEVER_HELP CLI_OUTPUT_HELP
 
 void cli_common_init(cli_common *c, const char *command);
 /* GDN_LOG's level; `otherwise` when it is not set or no level, of which libgdn warns. */
 uint32_t cli_default_level(uint32_t otherwise);
 /* true when `val` was a common option and was taken; exits with CLI_USAGE on a bad value. */
 bool cli_common_option(cli_common *c, int val, const char *arg);
+/* For a command that opens nothing: false, with a line that ends in `why`, when --set or --conf was given. */
+bool cli_no_levers(const cli_common *c, const char *why);
 /* Opens the target; on failure *out is NULL and the line is printed. The status is for callers that choose by it; the exit code needs
  * no choice: where the command line was at fault (see cli_fault) CLI_NO becomes CLI_USAGE in main. */
 gdn_status cli_open_status(const cli_common *c, gdn **out);

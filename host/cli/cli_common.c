@@ -141,6 +141,12 @@ bool cli_common_option(cli_common *c, int val, const char *arg) {
     }
 }
 
+bool cli_no_levers(const cli_common *c, const char *why) {
+    if (!c->open.n_settings && !c->open.conf) return true;
+    cli_error(c, "%s: not for this command: %s", c->open.n_settings ? "--set" : "--conf", why);
+    return false;
+}
+
 bool cli_fault(const cli_common *c, const char *why, char *buf, size_t size) {
     const char *conf = c->open.conf;
     const size_t n = conf ? strlen(conf) : 0;

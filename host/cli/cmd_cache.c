@@ -58,7 +58,8 @@ static void print_rows(const json_t *list, bool only_bad) {
         struct tm tm;
         if (localtime_r(&t, &tm)) (void)strftime(when, sizeof when, "%Y-%m-%d %H:%M", &tm);
         (void)printf("%-8s %-28s %-8s %-14s %9lld  %-16s %s\n", text_of(row, "state"), text_of(row, "module"), text_of(row, "arch"),
-                     text_of(row, "nvrtc"), (long long)json_integer_value(json_object_get(row, "bytes")), when, text_of(row, "options"));
+                     text_of(row, "nvrtc"), (long long)json_integer_value(json_object_get(row, "bytes")), when,
+                     text_of(row, bad ? "file" : "options"));
     }
 }
 
@@ -160,9 +161,14 @@ int gdn_cmd_cache(int argc, char **argv) {
     }
     if (c.help) {
         (void)fputs(help, stdout);
-        (void)fputs(CLI_COMMON_HELP, stdout);
+        (void)fputs(CLI_OUTPUT_HELP, stdout);
         (void)fputs(more_help, stdout);
         return CLI_OK;
+    }
+    if (!cli_no_levers(&c, "a cache is of all targets and levers")) return CLI_USAGE;
+    if (c.open.target) {
+        cli_error(&c, "--target: not for this command: a cache is of all targets");
+        return CLI_USAGE;
     }
     const int verb = optind < argc ? verb_of(argv[optind]) : -1;
     if (verb < 0) {

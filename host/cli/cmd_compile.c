@@ -227,10 +227,11 @@ int gdn_cmd_compile(int argc, char **argv) {
     }
     if (c.help) {
         (void)fputs(help, stdout);
-        (void)fputs(CLI_COMMON_HELP, stdout);
+        (void)fputs(CLI_TARGET_HELP CLI_OUTPUT_HELP, stdout);
         (void)fputs(more_help, stdout);
         return CLI_OK;
     }
+    if (!cli_no_levers(&c, "levers choose among kernels when a target is opened; here every one is compiled")) return CLI_USAGE;
     if (optind != argc) {
         cli_error(&c, "'%s': takes no argument but options", argv[optind]);
         return CLI_USAGE;

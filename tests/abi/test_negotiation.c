@@ -64,14 +64,8 @@ static void test_accepted(void **state) {
         const char *name;
         uint32_t minor;
         int offers_route;
-    } rows[] = { { "good", GDN_ABI_MINOR, 1 },
-                 { "older", 0, 0 },
-                 { "newer", 7, 1 },
-                 { "frozen01", 1, 1 },
-                 { "frozen02", 2, 1 },
-                 { "frozen03", 3, 1 },
-                 { "frozen04", 4, 1 },
-                 { "unloadable", GDN_ABI_MINOR, 1 } };
+    } rows[] = { { "good", GDN_ABI_MINOR, 1 }, { "older", 0, 0 },    { "newer", 7, 1 },    { "frozen01", 1, 1 },
+                 { "frozen02", 2, 1 },         { "frozen03", 3, 1 }, { "frozen04", 4, 1 }, { "unloadable", GDN_ABI_MINOR, 1 } };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char why[4096] = "";
         gdn *g = NULL;
