@@ -25,6 +25,21 @@ GDN_DEVICE void gdn_bulk_load(void *shared, const void *global, uint32_t bytes, 
                  "l"(global), "r"(bytes), "r"(gdn__shared_addr(&bar))
                  : "memory");
 }
+/* What L2 does with lines that a load with the policy touches: keeps them as others, or gives them up first. */
+GDN_DEVICE uint64_t gdn_l2_policy(bool first_out) {
+    uint64_t p;
+    if (first_out)
+        asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(p));
+    else
+        asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(p));
+    return p;
+}
+GDN_DEVICE void gdn_bulk_load_as(void *shared, const void *global, uint32_t bytes, gdn_mbarrier &bar, uint64_t policy) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+                     gdn__shared_addr(shared)),
+                 "l"(global), "r"(bytes), "r"(gdn__shared_addr(&bar)), "l"(policy)
+                 : "memory");
+}
 GDN_DEVICE void gdn_bulk_store(void *global, const void *shared, uint32_t bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(gdn__shared_addr(shared)), "r"(bytes)
                  : "memory");

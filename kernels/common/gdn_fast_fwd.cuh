@@ -45,7 +45,7 @@ template <class E> GDN_DEVICE void serve(const fwd_args &o, unsigned char *smem,
     turns r;
     if (warp == 4) {
         each([&](const fwd_place &at) {
-            if (has_pass(at)) bring_tiles(o.rest, at, r);
+            if (has_pass(at)) bring_tiles(o, at, r);
         });
     } else if (warp == 6 || warp == 7) {
         for (uint32_t i = 0; i < 2; i++) gdn_mbar_arrive(bars->v[i]); /* both buffers are empty */

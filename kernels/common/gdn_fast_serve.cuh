@@ -16,7 +16,14 @@ GDN_DEVICE uint32_t count_ready(const prepare_args &p, const fwd_place &at, uint
     gdn_sync_warp();
     return missing ? __ffs((int)missing) - 1 : 32;
 }
-GDN_DEVICE void bring_tiles(const prepare_args &p, const fwd_place &at, turns &r) {
+/* Where the scratch of the launch is at most 2.5 times the L2, tiles that were read make room for those that were not. */
+GDN_DEVICE bool tiles_fit(const fwd_args &o) {
+    const uint32_t bytes = o.rest.nv * (2 * PANEL + SCALARS * 4) + o.rest.nk * 2 * TILE;
+    return (uint64_t)o.batch * o.rest.num_chunks * bytes < 128u << 20;
+}
+GDN_DEVICE void bring_tiles(const fwd_args &o, const fwd_place &at, turns &r) {
+    const prepare_args &p = o.rest;
+    const uint64_t policy = gdn_l2_policy(tiles_fit(o));
     uint32_t known = p.lead;
     GDN_NO_UNROLL
     for (uint32_t c = 0; c < at.chunks; c++, r.next()) {
@@ -29,10 +36,10 @@ GDN_DEVICE void bring_tiles(const prepare_args &p, const fwd_place &at, turns &r
             gdn_mbar_wait(at.bars->free[r.stage], r.stage_parity ^ 1);
             gdn_mbar_arrive_expect(full, 2 * TILE + 2 * PANEL + SCALARS * 4);
             gdn_bulk_load(at.smem + FWD_SCALARS + r.stage * (SCALARS * 4), p.to.scalars + value * SCALARS, SCALARS * 4, full);
-            gdn_bulk_load(stage + FWD_K, p.to.k + key, TILE, full);
-            gdn_bulk_load(stage + FWD_T, p.to.t + value * PANEL, PANEL, full);
-            gdn_bulk_load(stage + FWD_Q, p.to.q + key, TILE, full);
-            gdn_bulk_load(stage + FWD_P, p.to.p + value * PANEL, PANEL, full);
+            gdn_bulk_load_as(stage + FWD_K, p.to.k + key, TILE, full, policy);
+            gdn_bulk_load_as(stage + FWD_T, p.to.t + value * PANEL, PANEL, full, policy);
+            gdn_bulk_load_as(stage + FWD_Q, p.to.q + key, TILE, full, policy);
+            gdn_bulk_load_as(stage + FWD_P, p.to.p + value * PANEL, PANEL, full, policy);
         }
         gdn_sync_warp();
     }

@@ -10,6 +10,12 @@ GDN_DEVICE const emu::tensor &gdn__tensor(const gdn_tensor_map &map) {
 GDN_DEVICE void gdn_bulk_load(void *shared, const void *global, uint32_t bytes, gdn_mbarrier &bar, EMU_AT) {
     emu::bulk_load(shared, global, bytes, &bar.word, at);
 }
+GDN_DEVICE uint64_t gdn_l2_policy(bool) {
+    return 0;
+}
+GDN_DEVICE void gdn_bulk_load_as(void *shared, const void *global, uint32_t bytes, gdn_mbarrier &bar, uint64_t, EMU_AT) {
+    emu::bulk_load(shared, global, bytes, &bar.word, at);
+}
 GDN_DEVICE void gdn_bulk_store(void *global, const void *shared, uint32_t bytes, EMU_AT) {
     emu::bulk_store(global, shared, bytes, at);
 }
