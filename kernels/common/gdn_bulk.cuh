@@ -25,13 +25,10 @@ GDN_DEVICE void gdn_bulk_load(void *shared, const void *global, uint32_t bytes, 
                  "l"(global), "r"(bytes), "r"(gdn__shared_addr(&bar))
                  : "memory");
 }
-/* What L2 does with lines that a load with the policy touches: keeps them as others, or gives them up first. */
-GDN_DEVICE uint64_t gdn_l2_policy(bool first_out) {
+/* The policy of loads whose lines L2 gives up before others. */
+GDN_DEVICE uint64_t gdn_l2_first_out() {
     uint64_t p;
-    if (first_out)
-        asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(p));
-    else
-        asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(p));
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(p));
     return p;
 }
 GDN_DEVICE void gdn_bulk_load_as(void *shared, const void *global, uint32_t bytes, gdn_mbarrier &bar, uint64_t policy) {

@@ -23,7 +23,14 @@ GDN_DEVICE bool tiles_fit(const fwd_args &o) {
 }
 GDN_DEVICE void bring_tiles(const fwd_args &o, const fwd_place &at, turns &r) {
     const prepare_args &p = o.rest;
-    const uint64_t policy = gdn_l2_policy(tiles_fit(o));
+    const uint64_t first_out = gdn_l2_first_out();
+    const bool fit = tiles_fit(o);
+    auto load = [&](void *to, const uint8_t *from, uint32_t bytes, gdn_mbarrier &full) {
+        if (fit)
+            gdn_bulk_load_as(to, from, bytes, full, first_out);
+        else
+            gdn_bulk_load(to, from, bytes, full);
+    };
     uint32_t known = p.lead;
     GDN_NO_UNROLL
     for (uint32_t c = 0; c < at.chunks; c++, r.next()) {
@@ -36,10 +43,10 @@ GDN_DEVICE void bring_tiles(const fwd_args &o, const fwd_place &at, turns &r) {
             gdn_mbar_wait(at.bars->free[r.stage], r.stage_parity ^ 1);
             gdn_mbar_arrive_expect(full, 2 * TILE + 2 * PANEL + SCALARS * 4);
             gdn_bulk_load(at.smem + FWD_SCALARS + r.stage * (SCALARS * 4), p.to.scalars + value * SCALARS, SCALARS * 4, full);
-            gdn_bulk_load_as(stage + FWD_K, p.to.k + key, TILE, full, policy);
-            gdn_bulk_load_as(stage + FWD_T, p.to.t + value * PANEL, PANEL, full, policy);
-            gdn_bulk_load_as(stage + FWD_Q, p.to.q + key, TILE, full, policy);
-            gdn_bulk_load_as(stage + FWD_P, p.to.p + value * PANEL, PANEL, full, policy);
+            load(stage + FWD_K, p.to.k + key, TILE, full);
+            load(stage + FWD_T, p.to.t + value * PANEL, PANEL, full);
+            load(stage + FWD_Q, p.to.q + key, TILE, full);
+            load(stage + FWD_P, p.to.p + value * PANEL, PANEL, full);
         }
         gdn_sync_warp();
     }

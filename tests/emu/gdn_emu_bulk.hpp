@@ -10,7 +10,7 @@ GDN_DEVICE const emu::tensor &gdn__tensor(const gdn_tensor_map &map) {
 GDN_DEVICE void gdn_bulk_load(void *shared, const void *global, uint32_t bytes, gdn_mbarrier &bar, EMU_AT) {
     emu::bulk_load(shared, global, bytes, &bar.word, at);
 }
-GDN_DEVICE uint64_t gdn_l2_policy(bool) {
+GDN_DEVICE uint64_t gdn_l2_first_out() {
     return 0;
 }
 GDN_DEVICE void gdn_bulk_load_as(void *shared, const void *global, uint32_t bytes, gdn_mbarrier &bar, uint64_t, EMU_AT) {
