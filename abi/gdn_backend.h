@@ -71,8 +71,9 @@ typedef struct gdn_backend {
     gdn_status (*set_smem)(void *user, void *function, uint32_t bytes);
     gdn_status (*capturing)(void *user, int32_t ordinal, void *stream, uint32_t *out);
     gdn_status (*launch)(void *user, void *function, const gdn_dims *dims, void *stream, void **params);
-    /* launch of a kernel that itself waits (griddepcontrol.wait) before it touches memory: it may be started while the kernel in front
-     * of it on the stream still runs, which hides the start. Where the device or driver cannot, this is launch. Since 0.4; may be NULL. */
+    /* launch of a kernel that itself waits (griddepcontrol.wait) for the one in front of it on the stream before it needs or changes
+     * anything in memory: it may be started while that one still runs, which hides the start. Where the device (below compute capability
+     * 9.0) or driver (below 12.3) cannot, this is launch. Since 0.4; may be NULL. */
     gdn_status (*launch_early)(void *user, void *function, const gdn_dims *dims, void *stream, void **params);
 } gdn_backend;
 

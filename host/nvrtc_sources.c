@@ -51,6 +51,9 @@ static gdn_status take(gdn__jit *j, const char *name, const char **text, gdn_tex
         *text = data;
         data = NULL;
         gdn__log_line(&j->log, GDN_LOG_INFO, "nvrtc", "%s is read from %s (GDN_KERNEL_DIR)", name, path);
+        if (strstr(*text, "GDN_KERNEL(") && !strstr(*text, "gdn_begin") && !strstr(name, "gdn_types"))
+            gdn__log_line(&j->log, GDN_LOG_WARN, "nvrtc",
+                          "%s: its entries do not wait for the kernel in front (gdn_begin): set gdn_launch_early=false", path);
     }
 out:
     free(data);

@@ -89,7 +89,7 @@ GDN_DEVICE void decode_guess(const gdn_step &a, const gdn_rule_ext &x, const voi
     uint64_t slot = b;
     if (x.in_slots) {
         slot = gdn_ld4_guess(x.in_slots + b);
-        if (slot >= num_slots) return;
+        if (slot > 0x7fffffffu || slot >= num_slots) return;
     }
     const uint64_t stride = x.slot_stride ? x.slot_stride : (uint64_t)a.nv * ONE;
     gdn_prefetch_l2(static_cast<const float *>(h_state) + slot * stride + head * ONE + threadIdx.x * GDN_STEP_DIM + slice);

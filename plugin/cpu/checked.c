@@ -26,9 +26,11 @@ static gdn_status check_offsets(gdn_text *err, uint32_t op, const void *cu, bool
     return GDN_OK;
 }
 
-static gdn_status check_slots(gdn_text *err, uint32_t op, const int32_t *slots, uint32_t n, uint64_t num_slots, bool out) {
+/* other: the other list of the same sequences, NULL: there is none. Negative in either is padding, whatever the other says. */
+static gdn_status check_slots(gdn_text *err, uint32_t op, const int32_t *slots, const int32_t *other, uint32_t n, uint64_t num_slots,
+                              bool out) {
     for (uint32_t i = 0; num_slots && i < n; i++)
-        if (slots[i] >= 0 && (uint64_t)slots[i] >= num_slots)
+        if (slots[i] >= 0 && (!other || other[i] >= 0) && (uint64_t)slots[i] >= num_slots)
             return bad(err, op, out ? GDN_BAD_SLOT_OUT : GDN_BAD_SLOT_IN, i, 0, slots[i], (int64_t)num_slots);
     return GDN_OK;
 }
@@ -133,9 +135,9 @@ gdn_status cpu_check_rule(const gdn_plan *p, const gdn_cpu_rule *c, gdn_text *er
     if (!st) st = check_ids(c, s, number, err);
     if (!st && number == GDN_OP_FOLD) st = cpu_check_fold(c, number, err);
     if (st || !(s->base.flags & GDN_PLAN_CHECKED)) return st;
-    if (is_pool(c) &&
-        ((st = check_slots(err, number, c->in_slots, c->batch, s->num_slots, false)) ||
-         (st = check_slots(err, number, c->out_slots, c->batch, s->num_slots, true)) || (st = check_collisions(c, number, err))))
+    if (is_pool(c) && ((st = check_slots(err, number, c->in_slots, c->out_slots, c->batch, s->num_slots, false)) ||
+                       (st = check_slots(err, number, c->out_slots, c->in_slots, c->batch, s->num_slots, true)) ||
+                       (st = check_collisions(c, number, err))))
         return st;
     return c->gate ? check_gates(c, number, err) : GDN_OK;
 }
@@ -157,11 +159,11 @@ gdn_status cpu_check_conv(const gdn_plan *p, const gdn_cpu_conv *c, gdn_text *er
         const int64_t len = c->cu ? offset_at(c->cu, c->cu64, b + 1) - offset_at(c->cu, c->cu64, b) : (int64_t)c->seq_len;
         if (!(c->slots && c->slots[b] < 0) && len > (int64_t)extra) return bad(err, op, GDN_BAD_KEPT_ROWS, b, 0, len, extra);
     }
-    return c->slots && (s->base.flags & GDN_PLAN_CHECKED) ? check_slots(err, op, c->slots, c->batch, s->num_slots, false) : GDN_OK;
+    return c->slots && (s->base.flags & GDN_PLAN_CHECKED) ? check_slots(err, op, c->slots, NULL, c->batch, s->num_slots, false) : GDN_OK;
 }
 
 gdn_status cpu_check_step(const gdn_step_shape *s, const int32_t *slots, uint32_t n, gdn_text *err) {
-    gdn_status st = check_slots(err, s->base.op, slots, n, s->num_slots, false);
+    gdn_status st = check_slots(err, s->base.op, slots, NULL, n, s->num_slots, false);
     for (uint32_t i = 0; !st && i < n; i++)
         for (uint32_t j = 0; !st && j < i; j++)
             if (slots[i] >= 0 && slots[i] == slots[j]) st = bad(err, s->base.op, GDN_BAD_SAME_SLOT, j, i, slots[i], 0);
@@ -170,8 +172,8 @@ gdn_status cpu_check_step(const gdn_step_shape *s, const int32_t *slots, uint32_
 
 gdn_status cpu_check_pairs(const gdn_state_shape *s, const int32_t *src, const int32_t *dst, uint32_t n, bool one_pool, gdn_text *err) {
     const uint32_t op = s->base.op;
-    gdn_status st = check_slots(err, op, dst, n, s->dst_slots, true);
-    if (!st && src) st = check_slots(err, op, src, n, s->src_slots, false);
+    gdn_status st = check_slots(err, op, dst, src, n, s->dst_slots, true);
+    if (!st && src) st = check_slots(err, op, src, dst, n, s->src_slots, false);
     for (uint32_t i = 0; !st && i < n; i++)
         for (uint32_t j = 0; !st && j < i; j++)
             if (dst[i] >= 0 && dst[i] == dst[j] && (!src || (src[i] >= 0 && src[j] >= 0)))

@@ -87,6 +87,31 @@ static void two_sequences_of_one_state(void **state) {
     }
 }
 
+/* Padding by one of its slots, a row's other slot may be anything; a real row's may not. */
+static void the_other_slot_of_padding(void **state) {
+    (void)state;
+    static const int32_t in[] = { 1, -1, 0 }, out[] = { 2, 1, 0 }, far_out[] = { 2, 9, 0 }, far_in[] = { 1, 9, 0 }, less[] = { 2, -1, 0 };
+    rc_spec s = { .op = GDN_OP_DECODE,
+                  .nk = 1,
+                  .nv = 2,
+                  .dim = 64,
+                  .batch = 3,
+                  .slots = in,
+                  .out_slots = out,
+                  .num_slots = 3,
+                  .addr = GDN_STATE_POOL,
+                  .flags = GDN_PLAN_CHECKED };
+    rule_case c;
+    rc_make(&c, &s);
+    guard_put(&c.out_slots, far_out);
+    rc_check(&c);
+    guard_put(&c.in_slots, far_in);
+    declined(&c, GDN_E_CHECKED, "slot 9, but the pool has 3");
+    guard_put(&c.out_slots, less);
+    rc_check(&c);
+    rc_free(&c);
+}
+
 /* Padding rows may hold any gate. */
 static void gates_of_padding_rows_are_not_looked_at(void **state) {
     (void)state;
@@ -246,9 +271,13 @@ static void conv_slots_offsets_and_accepted_counts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(offsets_that_run_backwards_or_too_far),           cmocka_unit_test(two_sequences_of_one_state),
-        cmocka_unit_test(gates_of_padding_rows_are_not_looked_at),         cmocka_unit_test(pointers_that_are_not_aligned),
-        cmocka_unit_test(conv_slots_offsets_and_accepted_counts),          cmocka_unit_test(missing_lists_of_a_checked_plan),
+        cmocka_unit_test(offsets_that_run_backwards_or_too_far),
+        cmocka_unit_test(two_sequences_of_one_state),
+        cmocka_unit_test(the_other_slot_of_padding),
+        cmocka_unit_test(gates_of_padding_rows_are_not_looked_at),
+        cmocka_unit_test(pointers_that_are_not_aligned),
+        cmocka_unit_test(conv_slots_offsets_and_accepted_counts),
+        cmocka_unit_test(missing_lists_of_a_checked_plan),
         cmocka_unit_test(packed_batches_with_a_seq_len_below_the_longest),
     };
     return cmocka_run_group_tests_name("checked", tests, target_setup, target_teardown);

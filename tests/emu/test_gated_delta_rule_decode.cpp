@@ -4,21 +4,26 @@
 
 #include "gated_delta_rule_decode.cu"
 
-enum { CONTIGUOUS, TABLE, EXT };
+enum { CONTIGUOUS, TABLE, EXT, SLOTS };
 
 #define FRONT_(c) (c).query(), (c).key(), (c).value(), (c).gate(), (c).beta(), (c).out()
 #define SHAPE_(c) (c).batch, (c).nk, (c).nv, (c).dim, (c).dim, (c).qk_stride(), (c).v_stride(), (c).gb_stride()
 #define EXT_(c)   (c).in_tab(), (c).out_tab(), (c).fresh_tab(), (c).scale, nullptr, nullptr, 0, nullptr
+#define SLOTS_(c) nullptr, nullptr, (c).fresh_tab(), (c).scale, in.p, out.p, (c).stride(), (c).pool()
 
 static void run(emu::bench &b, rule_case c, const std::string &name, int form) {
     c.make(b);
     gdn_cpu_decode(&c.ref);
     c.spoil();
+    const auto &in = b.input<int32_t>("in_slots", c.batch, [&](size_t i) { return c.in_slot((uint32_t)i); });
+    const auto &out = b.input<int32_t>("out_slots", c.batch, [&](size_t i) { return c.out_slot((uint32_t)i); });
     void *const h = form == TABLE ? (void *)c.in_tab() : c.pool();
     const std::vector<float> pool(c.d.pool->p, c.d.pool->p + c.d.pool->n);
     b.run(name.c_str(), { c.nv, c.batch }, GDN_STEP_BLOCK, 0, { *c.d.pool, *c.d.out }, [&] {
         if (form == EXT)
             gated_delta_rule_decode_ext(nullptr, FRONT_(c), SHAPE_(c), 1, EXT_(c));
+        else if (form == SLOTS)
+            gated_delta_rule_decode_ext(h, FRONT_(c), SHAPE_(c), 0, SLOTS_(c));
         else
             gated_delta_rule_decode(h, FRONT_(c), SHAPE_(c), form == TABLE);
     });
@@ -31,6 +36,8 @@ static void run(emu::bench &b, rule_case c, const std::string &name, int form) {
         b.run(split.c_str(), { parts * c.nv, c.batch }, 2048 / parts, 0, { *c.d.pool, *c.d.out }, [&] {
             if (form == EXT)
                 gated_delta_rule_decode_split_ext(nullptr, FRONT_(c), SHAPE_(c), 1, EXT_(c), 0);
+            else if (form == SLOTS)
+                gated_delta_rule_decode_split_ext(h, FRONT_(c), SHAPE_(c), 0, SLOTS_(c), c.slots());
             else
                 gated_delta_rule_decode_split(h, FRONT_(c), SHAPE_(c), form == TABLE);
         });
@@ -114,9 +121,10 @@ static void states(emu::check &c) {
                 for (uint32_t i = 0; i < r.batch; i++) {
                     r.fresh.push_back(b.bits() % 4 == 0);
                     r.in_slots.push_back(b.bits() % 5 ? (int32_t)(2 * i) : -1);
-                    r.out_slots.push_back(b.bits() % 2 ? r.in_slots[i] : (int32_t)(2 * i + 1));
+                    r.out_slots.push_back(b.bits() % 6 == 0 ? -5 : b.bits() % 2 ? r.in_slots[i] : (int32_t)(2 * i + 1));
                 }
                 run(b, r, "round " + std::to_string(n), EXT);
+                run(b, r, "by slots " + std::to_string(n), SLOTS);
             }
         });
 }

@@ -43,7 +43,7 @@ static void run_fast(emu::bench &b, const prefill_case &c, prefill_data &d, fast
     const gdn_bf16 *const q = d.q->p + c.shift, *const k = d.k->p + c.shift, *const v = d.v->p + c.shift;
     if (lead)
         b.run("prepare", { c.nk, lead, n }, 256, 67648, swizzled(r.proxy), { *w.k, *w.q, *w.t, *w.p, *w.scalars, *w.words }, [&] {
-            gated_delta_rule_fast_prepare(q, k, gate, gate + c.nv, w.k->p, w.q->p, w.t->p, w.p->p, w.scalars->p, w.words->p, c.longest(),
+            (lead % 2 ? gated_delta_rule_fast_prepare : gated_delta_rule_fast_prepare_two)(q, k, gate, gate + c.nv, w.k->p, w.q->p, w.t->p, w.p->p, w.scalars->p, w.words->p, c.longest(),
                                           all, c.nk, c.nv, c.qk_stride(), c.gb_stride(), cu, c.packed, in, out, c.scale, r.begin, r.end, 0,
                                           (uint32_t)w.words->n);
         });

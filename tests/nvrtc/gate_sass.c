@@ -65,13 +65,14 @@ long gate_count(const gate_code *code, const char *name) {
 }
 
 bool gate_waits_first(const gate_code *code) {
-    enum { ACQBULK = 0x02e, LDG = 0x181, STRONG_GPU = 0x0f };
-    static const uint16_t touches[] = { 0x180, LDG, 0x185, 0x186, 0x18e, 0x1a8, 0x1a9, 0x1ae, 0x1b4, 0x1b5, 0x1ba };
+    enum { ACQBULK = 0x02e, LDG = 0x181, STRONG_GPU = 0x0f, ALWAYS = 7 };
+    static const uint16_t touches[] = { 0x14d, 0x180, LDG,   0x185, 0x186, 0x18a, 0x18e, 0x1a3,
+                                        0x1a6, 0x1a8, 0x1a9, 0x1ae, 0x1b4, 0x1b5, 0x1ba, 0x1bb };
     for (size_t at = 0; at + INSTRUCTION <= code->bytes; at += INSTRUCTION) {
         uint64_t word[2];
         memcpy(word, code->text + at, sizeof word);
         const uint64_t is = word[0] & 0x1ff;
-        if (is == ACQBULK) return true;
+        if (is == ACQBULK) return (word[0] >> 12 & 0xf) == ALWAYS;
         if (is == LDG && (word[1] >> 12 & 0x1f) == STRONG_GPU) continue;
         for (size_t i = 0; i < sizeof touches / sizeof *touches; i++)
             if (is == touches[i]) return false;

@@ -32,8 +32,9 @@ long gate_count(const gate_code *code, const char *name);
 /* Whether all facts hold; the first that does not is told in why. An empty list holds. */
 bool gate_facts(const gate_code *code, const char *facts, char *why, size_t room);
 
-/* Whether the wait for the kernel in front (ACQBULK) stands before all that touches global memory (LD, LDG, ST, STG, REDG, ATOMG, LDGSTS,
- * UTMALDG, UTMASTG, UBLKCP) but prefetches (CCTL) and relaxed loads (LDG.STRONG.GPU), which are hints and guesses. */
+/* Whether the wait for the kernel in front (ACQBULK), without a condition of its own, stands before every EXIT and all that touches global
+ * memory (LD, LDG, ST, STG, ATOM, ATOMG, RED, REDG, LDGSTS, UTMALDG, UTMASTG, UBLKCP, UBLKRED) but prefetches (CCTL) and relaxed loads
+ * (LDG.STRONG.GPU), which are hints and guesses. In the order of the code: a branch around the wait is not seen. */
 bool gate_waits_first(const gate_code *code);
 
 /* ---- gate_check.c ---- */

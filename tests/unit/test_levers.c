@@ -73,7 +73,7 @@ static const struct {
     { "gdn_no_prefill_tc", NULL, { NULL, NULL, NULL }, "METRALE_NO_GDN_PREFILL_TC", "presence" },
     { "gdn_no_fwd_o_mma8", NULL, { NULL, NULL, NULL }, "METRALE_NO_GDN_FWD_O_MMA8", "presence" },
     { "gdn_prefill_fast", "false", { "false", "false", "true" }, "METRALE_GDN_PREFILL_FAST", "toggle" },
-    { "gdn_launch_early", "true", { "true", "true", "true" }, "GDN_LAUNCH_EARLY", "toggle" },
+    { "gdn_launch_early", "true", { "true", "true", "true" }, "METRALE_GDN_LAUNCH_EARLY", "toggle" },
     { "ssm_ba_gates_hopper", "false", { "false", "false", "true" }, "METRALE_SSM_BA_GATES_HOPPER", "toggle" },
     { "ssm_ba_gates_tc", "false", { "false", "false", "true" }, "METRALE_SSM_BA_GATES_TC", "toggle" },
     { "gdn_pipe", NULL, { NULL, NULL, NULL }, "METRALE_GDN_PIPE", "exact string" },
