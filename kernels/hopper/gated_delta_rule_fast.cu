@@ -11,7 +11,8 @@
  * gated_delta_rule_fast_fwd       grid (blocks), block 512, dynamic shared memory 183,472. The first `helpers` blocks that come prepare the
  *                                 chunks from `lead` on and raise flags, the others have the tasks (sequence, value head, 64 value
  *                                 columns), serial over the chunks. Reads the scratch, value, states; writes output and states.
- * gated_delta_rule_fast_fwd_ext   the same, and the states at multiples of ckpt_every tokens.
+ * gated_delta_rule_fast_many      the same bytes sooner where blocks have several tasks; helpers 0, dynamic shared memory 216,288.
+ * gated_delta_rule_fast_fwd_ext   as fwd, and the states at multiples of ckpt_every tokens.
  *
  * Unlike the version before, the second kernel begins when the first chunks are prepared, on the multiprocessors that its tasks leave free.
  * helpers 0 wants lead = all chunks, and words are not looked at; else blocks > helpers > 0 and n_words = 32 + nk * (chunks in the launch).
@@ -21,7 +22,7 @@
  * Guards: query, key, value, output 16-byte aligned; qk_stride and v_stride multiples of 8; nv / nk at most 8.
  * Range: |k|, |q|, |beta v|, |u| and |S| below 65,504 (f16); others become infinite.
  * A prefill cut at multiples of 64 tokens gives the bytes of the whole; so do any other company in the batch, lead and helpers. */
-#include "gdn_fast_fwd.cuh"
+#include "gdn_fast_many.cuh"
 
 /* With GDN_CHECKPOINTS a build has what plans with checkpoints need beside the others. */
 #if defined(GDN_EMU) || !defined(GDN_CHECKPOINTS)
@@ -60,6 +61,21 @@ gated_delta_rule_fast_fwd(float *h_state, const gdn_bf16 *query, const gdn_bf16 
     };
     const gdn_fast::fwd_args o = { h_state, value, output, v_stride, batch, helpers, rest };
     gdn_fast::forward<false>(o, gdn_rule_ext { in_tab, out_tab, fresh, nullptr, 0, scale, chunk_begin, chunk_end, qk_from_first });
+}
+GDN_KERNEL(512, 1)
+gated_delta_rule_fast_many(float *h_state, const gdn_bf16 *query, const gdn_bf16 *key, const gdn_bf16 *value, const float *gate,
+                          const float *beta, gdn_bf16 *output, uint8_t *K16, uint8_t *Q16, uint8_t *T16, uint8_t *P16, float *scalars,
+                          uint32_t *words, uint32_t batch, uint32_t seq_len, uint32_t num_chunks, uint32_t nk, uint32_t nv,
+                          uint32_t qk_stride, uint32_t v_stride, uint32_t gb_stride, const int32_t *cu_seqlens, uint32_t is_varlen,
+                          const uint64_t *in_tab, const uint64_t *out_tab, const uint8_t *fresh, float scale, uint32_t chunk_begin,
+                          uint32_t chunk_end, uint32_t qk_from_first, uint32_t lead, uint32_t helpers) {
+    gdn_begin();
+    const gdn_fast::prepare_args rest = {
+        query,     key,        gate,           beta, { K16, Q16, T16, P16, scalars, words }, seq_len, num_chunks, nk, nv, qk_stride,
+        gb_stride, cu_seqlens, is_varlen != 0, lead
+    };
+    const gdn_fast::fwd_args o = { h_state, value, output, v_stride, batch, helpers, rest };
+    gdn_fast::forward_many(o, gdn_rule_ext { in_tab, out_tab, fresh, nullptr, 0, scale, chunk_begin, chunk_end, qk_from_first });
 }
 #endif
 

@@ -52,10 +52,13 @@ static void run_fast(emu::bench &b, const prefill_case &c, prefill_data &d, fast
               w.words->p, n, c.longest(), all, c.nk, c.nv, c.qk_stride(), c.v_stride(), c.gb_stride(), cu, c.packed, in, out, fresh,
               c.scale, r.begin, r.end, 0, lead, lead < here ? r.helpers : 0, more...);
     };
-    b.run("fwd", { r.blocks }, 512, 183472, swizzled(r.proxy),
+    const bool many = 2 * c.nv * n > r.blocks && lead == here && !c.ckpt_every; /* gpu_prefill.c's rule */
+    b.run(many ? "many" : "fwd", { r.blocks }, 512, many ? 216288 : 183472, swizzled(r.proxy),
           { c.separate ? *d.state_out : *d.state, *d.out, *d.ckpt, *w.k, *w.q, *w.t, *w.p, *w.scalars, *w.words }, [&] {
               if (c.ckpt_every)
                   fwd(gated_delta_rule_fast_fwd_ext, d.ckpt->p, c.ckpt_every);
+              else if (many)
+                  fwd(gated_delta_rule_fast_many);
               else
                   fwd(gated_delta_rule_fast_fwd);
           });
@@ -169,6 +172,36 @@ int main(int argc, char **argv) {
             r.blocks = separate ? 3 : 30;
             r.helpers = separate ? 2 : 1;
             whole(b, p, r);
+        }
+    });
+    c.test("short tasks one behind the other in a block, or one a block, states on and off 16 bytes, in place and not", [](emu::bench &b) {
+        for (uint32_t kind = 0; kind < 6; kind++) {
+            prefill_case p;
+            p.packed = true;
+            p.nv = 1;
+            p.len = { 5, 64, 0, 1, 70, 3 };
+            p.pad = { false, false, false, false, false, true };
+            p.fresh = { false, true, false, false, false, false };
+            p.separate = kind % 2;
+            prefill_data d = make_prefill(b, p);
+            fast_scratch w(b, p, d.chunks);
+            solve_prefill(d, p);
+            const size_t one = 128 * 128, odd = kind / 2 % 2;
+            auto &in = b.inout<float>("states moved", d.state->n + odd, [&](size_t i) { return i < odd ? NOT_A_NUMBER : d.state->p[i - odd]; });
+            auto &out = p.separate ? b.inout<float>("states out", d.state->n + odd, [&](size_t) { return NOT_A_NUMBER; }) : in;
+            d.in_tab = &b.input<uint64_t>("in_tab moved", 6, [&](size_t i) { return p.is_pad((uint32_t)i) ? 0 : (uint64_t)(in.p + odd + i * one); });
+            d.out_tab = &b.input<uint64_t>("out_tab moved", 6, [&](size_t i) { return (uint64_t)(out.p + odd + i * one); });
+            d.state = &in, d.state_out = &out;
+            fast_run r;
+            r.tables = true;
+            r.lead = kind < 4 ? 2 : 1;
+            r.blocks = kind == 1 ? 1 : kind < 4 ? 2 : 13; /* one or two for all tasks, or one for each */
+            run_fast(b, p, d, w, r);
+            check_written(b, "output", d.out->p, d.want_out, 1.9e-3, 0.03);
+            if (p.separate) check_written(b, "state", out.p + odd, d.want_state, 5e-4, 0.01);
+            double worst = 0;
+            for (size_t i = 0; i < 5 * one; i++) worst = std::max(worst, std::fabs(out.p[odd + i] - d.want_state[i]));
+            b.expect(worst < 0.01, "a state is not what it should be");
         }
     });
     c.test("states every 64 and 128 tokens, packed, with padding", [](emu::bench &b) {

@@ -24,6 +24,7 @@ static gdn_dims dims_of(uint32_t entry) {
         { GPU_E_FAST_PREPARE, 256, GPU_FAST_PREPARE_SMEM },
         { GPU_E_FAST_PREPARE_TWO, 256, GPU_FAST_PREPARE_SMEM },
         { GPU_E_FAST_FWD, 512, GPU_FAST_FWD_SMEM },
+        { GPU_E_FAST_MANY, 512, GPU_FAST_MANY_SMEM },
         { GPU_E_FAST_CARRY, 512, GPU_FAST_FWD_SMEM },
         { GPU_E_FAST_JOIN, 256, 0 },
         { GPU_E_FAST_PASS, 512, GPU_FAST_FWD_SMEM },
@@ -74,6 +75,12 @@ static void route_guard(gpu_decision *d, uint32_t guard, const char *text) {
 
 static bool has_fast(gpu_set present) {
     return gpu_has(present, GPU_E_FAST_PREPARE) && gpu_has(present, GPU_E_FAST_PREPARE_TWO) && gpu_has(present, GPU_E_FAST_FWD);
+}
+
+/* The pass: where blocks have several tasks each, the kernel that runs on from one to the next. */
+static uint32_t pass_of(gpu_set present, const gdn_rule_shape *s, uint32_t batch, const gpu_fast_share *share) {
+    const bool many = !s->ckpt_every && 2ull * s->nv * batch > share->blocks - share->helpers;
+    return many && gpu_has(present, GPU_E_FAST_MANY) ? GPU_E_FAST_MANY : GPU_E_FAST_FWD;
 }
 
 /* A build that failed says so itself. */
@@ -134,7 +141,9 @@ void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint3
             const uint64_t segments = (r->chunks + r->fast_segment - 1) / r->fast_segment;
             gpu_take(d, GPU_E_FAST_PASS, gpu_fast_blocks(f->sm_count, 2 * segments * s->nv * batch), 1, dims.block[0], dims.smem_bytes);
         } else {
-            gpu_take(d, GPU_E_FAST_FWD, gpu_share_fast(f->sm_count, s, batch, r->segment).blocks, 1, dims.block[0], dims.smem_bytes);
+            const gpu_fast_share share = gpu_share_fast(f->sm_count, s, batch, r->segment);
+            const uint32_t smem = dims_of(pass_of(f->present, s, batch, &share)).smem_bytes;
+            gpu_take(d, GPU_E_FAST_FWD, share.blocks, 1, dims.block[0], smem); /* the route's name in either form */
         }
         return;
     }
@@ -174,15 +183,15 @@ static gdn_status bind_tc(gdn_plan *p, gdn_text *err) {
 
 /* The fast kernels, one form of each; lost in the same way. Those of segments where the plan has segments. */
 static gdn_status bind_fast(gdn_plan *p, gdn_text *err) {
-    static const uint32_t all[] = { GPU_E_FAST_PREPARE, GPU_E_FAST_PREPARE_TWO, GPU_E_FAST_FWD,
+    static const uint32_t all[] = { GPU_E_FAST_PREPARE, GPU_E_FAST_PREPARE_TWO, GPU_E_FAST_FWD, GPU_E_FAST_MANY,
                                     GPU_E_FAST_CARRY,   GPU_E_FAST_JOIN,        GPU_E_FAST_PASS };
     gdn_status st = GDN_OK;
     gpu_workspace w;
     gpu_rule_workspace(&p->shape.rule, &w);
-    for (uint32_t i = 0; i < (w.fast_segment ? sizeof all / sizeof *all : 3) && !st; i++) {
+    for (uint32_t i = 0; i < (w.fast_segment ? sizeof all / sizeof *all : 4) && !st; i++) {
         const uint32_t e = all[i];
         const bool ext = e == GPU_E_FAST_FWD && p->shape.rule.ckpt_every;
-        if (!gpu_has(p->present, e)) continue;
+        if (!gpu_has(p->present, e) || (e == GPU_E_FAST_MANY && p->shape.rule.ckpt_every)) continue;
         st = gpu_bind_form(p, e, gpu_rule_form(&p->shape.rule) | (ext ? (uint32_t)GPU_HALF : 0u), ext ? gpu_ext_name(e) : gpu_entry_name(e),
                            dims_of(e).smem_bytes, ext ? &p->ext[e] : &p->entry[e], err);
     }
@@ -406,7 +415,8 @@ static gdn_status fast(const prefill_call *k, uint32_t begin, uint32_t end, gdn_
     }
     if (k->d->prefill.fast_segment) return segments(k, err);
     const uint32_t strides[] = { s->v_stride, s->gb_stride };
-    gdn_dims dims = dims_of(GPU_E_FAST_FWD);
+    const uint32_t pass = pass_of(k->p->present, s, k->batch, &share);
+    gdn_dims dims = dims_of(pass);
     gpu_args a = { .n = 0 };
     gpu_arg_u64(&a, k->c->ptr[GDN_PREFILL_P_STATE]);
     gpu_arg_list(&a, qk, 2, NULL, 0);
@@ -427,7 +437,7 @@ static gdn_status fast(const prefill_call *k, uint32_t begin, uint32_t end, gdn_
         gpu_arg_u32(&a, s->ckpt_every);
     }
     dims.grid[0] = share.blocks;
-    return gpu_start(k->p, GPU_E_FAST_FWD, s->ckpt_every != 0, &dims, k->stream, &a, err);
+    return gpu_start(k->p, pass, s->ckpt_every != 0, &dims, k->stream, &a, err);
 }
 
 static gdn_status recurrent(const prefill_call *k, gdn_text *err) {

@@ -55,6 +55,6 @@ uint32_t gpu_fast_blocks(uint32_t sm_count, uint64_t tasks);
 /* Chunks of the segments in which the sequences of a plan pass side by side; 0: they do not. By the plan's shape alone, the same on every
  * device: results depend on it. */
 uint32_t gpu_fast_segment(const gdn_rule_shape *s);
-enum { GPU_FAST_PREPARE_SMEM = 67648, GPU_FAST_FWD_SMEM = 183472 };
+enum { GPU_FAST_PREPARE_SMEM = 67648, GPU_FAST_FWD_SMEM = 183472, GPU_FAST_MANY_SMEM = 216288 };
 
 #endif

@@ -118,6 +118,7 @@ enum { GPU_MODULE_MAP(GPU_ENUM_) GPU_MODULES };
     X(FAST_PREPARE, FAST, PREFILL, "gated_delta_rule_fast_prepare")                 \
     X(FAST_PREPARE_TWO, FAST, PREFILL, "gated_delta_rule_fast_prepare_two")         \
     X(FAST_FWD, FAST, PREFILL, "gated_delta_rule_fast_fwd")                         \
+    X(FAST_MANY, FAST, PREFILL, "gated_delta_rule_fast_many")                       \
     X(FAST_CARRY, FAST_SEGMENTS, PREFILL, "gated_delta_rule_fast_carry")            \
     X(FAST_JOIN, FAST_SEGMENTS, PREFILL, "gated_delta_rule_fast_join")              \
     X(FAST_PASS, FAST_SEGMENTS, PREFILL, "gated_delta_rule_fast_pass")              \
