@@ -13,7 +13,7 @@ static void fast_launches(void **state) {
     up(&b, "hopper", (const char *const[]) { "gdn_prefill_tc", "true", "gdn_prefill_fast", "true", NULL });
     if (make(&b, &s)) fail_msg("plan: %s", b.text);
     assert_int_equal(b.id->ops->explain(b.plan, 2, u32, &r), GDN_OK);
-    assert_string_equal(r.entry, FAST "fwd");
+    assert_string_equal(r.entry, FAST "many");
     assert_string_equal(r.lever, "gdn_prefill_fast");
     assert_true(r.chosen == 1 && !r.guard && r.grid[0] == 132 && r.grid[1] == 1 && r.grid[2] == 1 && r.smem_bytes == MANY_SMEM);
     const uint64_t rows = (8192 / 64 + 4) * 48, ws = r.workspace_bytes;
@@ -129,7 +129,7 @@ static void fast_guards_and_lines(void **state) {
     static const char bound[] =
         "GDN prefill: gated_delta_rule_fast_fwd ([defaults] gdn_prefill_fast; the contract pipeline stays bound as its fallback)";
     static const char first[] =
-        "3 route: GDN prefill: gated_delta_rule_fast_fwd (METRALE_GDN_PREFILL_FAST; f16 wgmma operands, f32 accumulator "
+        "3 route: GDN prefill: gated_delta_rule_fast_many (METRALE_GDN_PREFILL_FAST; f16 wgmma operands, f32 accumulator "
         "= the recurrent state, h stays f32) grid=[132,1,1] block=512 smem=216288B";
     static const char *const levers[] = { "gdn_prefill_tc", "true", "gdn_prefill_fast", "true", NULL };
     bench b;
