@@ -191,8 +191,8 @@ static void builds_that_fail(void **state) {
           "gated_delta_rule_wy4_round" },
         { GDN_OP_VERIFY, FILE_("verify_split"), "gated_delta_rule_wy4_split", NULL, GDN_OK,
           "gated_delta_rule_wy4_split" }, /* and wy4 is loaded */
-        { GDN_OP_PREFILL, FILE_("fast"), "gated_delta_rule_fast_fwd", NULL, GDN_OK, "gated_delta_rule_fast_fwd" },
-        { GDN_OP_PREFILL, FILE_("fla"), "gated_delta_rule_fast_fwd", NULL, GDN_OK, NULL }, /* the fast kernels do without */
+        { GDN_OP_PREFILL, FILE_("fast"), "gated_delta_rule_fast_many", NULL, GDN_OK, "gated_delta_rule_fast_fwd" },
+        { GDN_OP_PREFILL, FILE_("fla"), "gated_delta_rule_fast_many", NULL, GDN_OK, NULL }, /* the fast kernels do without */
     };
     for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         bench b;
@@ -274,7 +274,7 @@ static void lines_of_a_fallback(void **state) {
         if (broken) b.m.broken_module = FILE_("fla");
         assert_int_equal(b.id->ops->plan(b.ctx, &s.base, NULL, &plan, &b.err), GDN_OK);
         b.id->ops->destroy(plan);
-        assert_true(mock_said(&b.m, "GDN prefill: gated_delta_rule_fast_fwd ([defaults] gdn_prefill_fast"));
+        assert_true(mock_said(&b.m, "GDN prefill: gated_delta_rule_fast_many ([defaults] gdn_prefill_fast"));
         assert_true(mock_said(&b.m, "GDN state spine: gated_delta_rule_chunk_delta_h_tcfuse_x2 ([defaults] gdn_prefill_tc"));
         for (uint32_t i = 0; i < 2; i++) assert_int_equal(mock_count_lines(&b.m, fallback[i]), !broken);
         down(&b);
