@@ -66,6 +66,15 @@ static gdn_status load_one(int ordinal, const gdn_compile_job *job, void **modul
     return st;
 }
 
+static void launched_with(const fake_stream *stream, void **params) {
+    assert_int_equal(fake->grid[0], 3);
+    assert_int_equal(fake->grid[1], 2);
+    assert_int_equal(fake->block[0], 128);
+    assert_int_equal(fake->smem, 4096);
+    assert_ptr_equal(fake->launch_stream, stream);
+    assert_ptr_equal(fake->launch_params, params);
+}
+
 /* One of each call, in order; then the launch alone. */
 static void test_load_and_launch(void **state) {
     (void)state;
@@ -101,12 +110,7 @@ static void test_load_and_launch(void **state) {
     fake->trail[0] = '\0';
     assert_int_equal(b->launch(b->user, fn, &dims, &s, params), GDN_OK);
     assert_string_equal(fake->trail, "cuCtxGetCurrent cuLaunchKernel "); /* current already: nothing pushed */
-    assert_int_equal(fake->grid[0], 3);
-    assert_int_equal(fake->grid[1], 2);
-    assert_int_equal(fake->block[0], 128);
-    assert_int_equal(fake->smem, 4096);
-    assert_ptr_equal(fake->launch_stream, &s);
-    assert_ptr_equal(fake->launch_params, params);
+    launched_with(&s, params);
     fake_set(NULL);
     fake->trail[0] = '\0';
     assert_int_equal(b->launch(b->user, fn, &dims, &s, params), GDN_OK);
@@ -115,12 +119,7 @@ static void test_load_and_launch(void **state) {
     fake->trail[0] = '\0';
     assert_int_equal(b->launch_early(b->user, fn, &dims, &s, params), GDN_OK);
     assert_string_equal(fake->trail, "cuCtxGetCurrent cuLaunchKernelEx ");
-    assert_int_equal(fake->grid[0], 3);
-    assert_int_equal(fake->grid[1], 2);
-    assert_int_equal(fake->block[0], 128);
-    assert_int_equal(fake->smem, 4096);
-    assert_ptr_equal(fake->launch_stream, &s);
-    assert_ptr_equal(fake->launch_params, params);
+    launched_with(&s, params);
     fake_set(NULL);
     b->module_unload(b->user, 0, module);
     b->module_unload(b->user, 0, NULL);
