@@ -1,6 +1,7 @@
 /* fake_cuda.c - a CUDA driver for tests: counts what it gives, checks who asks, fails on demand. See fake_cuda.h. */
 #include "fake_cuda.h"
 #include "fake_graph.h"
+#include "fake_thread.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -8,9 +9,6 @@
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
-typedef struct context {
-    int device;
-} context;
 typedef struct image {
     int device, is_library;
     char *text;
@@ -34,29 +32,8 @@ typedef struct launch_config {
 int emu_driver_find(const char *image, const char *entry) __attribute__((weak));
 
 static fake_cuda state = { .devices = FAKE_DEVICES, .cc = { 90, 121 }, .trail = "" };
-static context contexts[FAKE_DEVICES] = { { 0 }, { 1 } };
+static fake_context contexts[FAKE_DEVICES] = { { 0 }, { 1 } };
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of what is no single number */
-
-/* Of each thread. Not thread-local variables: the emulator's static shared memory is the block of those. */
-typedef struct thread {
-    context *stack[16];
-    int depth, mode;
-} thread;
-static pthread_key_t threads;
-static pthread_once_t threads_once = PTHREAD_ONCE_INIT;
-static void make_threads(void) {
-    (void)pthread_key_create(&threads, free);
-}
-static thread *mine(void) {
-    (void)pthread_once(&threads_once, make_threads);
-    thread *t = pthread_getspecific(threads);
-    if (!t) {
-        t = calloc(1, sizeof *t);
-        if (!t) abort();
-        (void)pthread_setspecific(threads, t);
-    }
-    return t;
-}
 
 EXPORT fake_cuda *fake_cuda_state(void) {
     return &state;
@@ -65,12 +42,12 @@ EXPORT void *fake_cuda_context(int device) {
     return &contexts[device];
 }
 EXPORT void *fake_cuda_current(void) {
-    const thread *t = mine();
+    const fake_thread *t = fake_mine();
     return t->depth ? t->stack[t->depth - 1] : NULL;
 }
 EXPORT void fake_cuda_set_current(void *ctx) {
-    mine()->depth = ctx ? 1 : 0;
-    mine()->stack[0] = ctx;
+    fake_mine()->depth = ctx ? 1 : 0;
+    fake_mine()->stack[0] = ctx;
 }
 
 static int violation(int answer) {
@@ -93,16 +70,16 @@ static int begin(const char *name) {
         if (answer_) return answer_;     \
     } while (0)
 /* Calls that need a context, and calls that no capture of this thread allows unless its mode is relaxed. */
-#define NEED_CONTEXT()                             \
-    do {                                           \
-        if (!mine()->depth) return violation(201); \
+#define NEED_CONTEXT()                                  \
+    do {                                                \
+        if (!fake_mine()->depth) return violation(201); \
     } while (0)
-#define NEED_RELAXED()                                \
-    do {                                              \
-        if (mine()->mode != 2) return violation(900); \
+#define NEED_RELAXED()                                     \
+    do {                                                   \
+        if (fake_mine()->mode != 2) return violation(900); \
     } while (0)
 static int current_device(void) {
-    const thread *t = mine();
+    const fake_thread *t = fake_mine();
     return t->depth ? t->stack[t->depth - 1]->device : -1;
 }
 int fake_begin(const char *name) {
@@ -190,20 +167,20 @@ static int f_cuCtxGetCurrent(void **ctx) {
 }
 static int f_cuCtxPushCurrent(void *ctx) {
     BEGIN("cuCtxPushCurrent");
-    mine()->stack[mine()->depth++] = ctx;
+    fake_mine()->stack[fake_mine()->depth++] = ctx;
     return 0;
 }
 static int f_cuCtxPopCurrent(void **ctx) {
     /* Pops also when it fails: a stack that stays wrong would blame the wrong call. */
-    if (!mine()->depth) return violation(201);
-    *ctx = mine()->stack[--mine()->depth];
+    if (!fake_mine()->depth) return violation(201);
+    *ctx = fake_mine()->stack[--fake_mine()->depth];
     BEGIN("cuCtxPopCurrent");
     return 0;
 }
 static int f_cuThreadExchangeStreamCaptureMode(int *m) {
     BEGIN("cuThreadExchangeStreamCaptureMode");
-    const int before = mine()->mode;
-    mine()->mode = *m;
+    const int before = fake_mine()->mode;
+    fake_mine()->mode = *m;
     *m = before;
     return 0;
 }
