@@ -43,6 +43,7 @@ static void run_all(gt *t) {
     gt_test_checked(t);
     gt_test_capture(t);
     gt_test_streams(t);
+    gt_test_speculation(t);
     if (t->brief) return;
     gt_test_ba_error(t);
     gt_test_machine_code(t);

@@ -165,6 +165,7 @@ void gt_test_w4a4(gt *t);
 void gt_test_w4a4_model(gt *t);
 void gt_test_capture(gt *t);
 void gt_test_streams(gt *t);
+void gt_test_speculation(gt *t);
 void gt_test_refusals(gt *t);
 void gt_test_checked(gt *t);
 void gt_test_machine_code(gt *t);
