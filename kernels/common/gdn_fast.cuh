@@ -11,22 +11,16 @@
  *   of a unit are there
  * gc: running sum of ln(decay) inside the chunk. Rows past the last token are zero (their decay is 1), so nothing of theirs remains. */
 #pragma once
-#include "gdn_hopper.cuh"
-#include "gdn_rule.cuh"
+#include "gdn_fast_tiles.cuh"
 
 namespace gdn_fast {
 enum {
-    CHUNK = GDN_CHUNK_TOKENS,
-    DIM = 128,
-    PANEL = CHUNK * 128,     /* bytes of 64 rows x 64 columns */
-    TILE = 2 * PANEL,        /* of 64 rows x 128 columns */
     SCALARS = 4 * CHUNK + 4, /* floats */
     AT_BETA = 0,
     AT_BETA_DECAY = CHUNK,
     AT_REST = 2 * CHUNK,
     AT_OUT = 3 * CHUNK,
     AT_ALL = 4 * CHUNK,
-    MAX_RATIO = 8, /* value heads of a key head */
     NEXT_UNIT = 0,
     NEXT_ROLE = 1,
     READY = 32, /* words in front of the flags */
@@ -37,19 +31,4 @@ struct scratch {
     float *scalars;
     uint32_t *words;
 };
-
-/* Byte of element (row, column) of a swizzled panel. */
-GDN_DEVICE uint32_t place(uint32_t row, uint32_t column) {
-    return gdn_swizzle128(row * 128 + column * 2);
-}
-/* A token's place among 64 scalars: the four that a lane of a fragment needs of 16 tokens lie side by side. */
-GDN_DEVICE uint32_t spot(uint32_t token) {
-    return (token & 48) + (token & 6) * 2 + (token >> 2 & 2) + (token & 1);
-}
-GDN_DEVICE void put_pair(unsigned char *p, uint32_t pair) {
-    *reinterpret_cast<uint32_t *>(p) = pair;
-}
-GDN_DEVICE float2 get_pair(const float *p) {
-    return *reinterpret_cast<const float2 *>(p);
-}
 } // namespace gdn_fast
