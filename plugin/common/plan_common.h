@@ -95,16 +95,16 @@ gdn_status gdn__fail_checked(gdn_text *err, uint32_t op, const struct gdn_check_
 
 /* ---- levers, read once a context ---- */
 typedef struct gdn__levers {
-    bool launch_early, prefill_tc, no_prefill_tc, prefill_fast, no_mma8, ba_hopper, ba_tc, woa, mx_ps;
-    uint32_t mx_nt;                                                         /* 1 or 4 */
-    uint32_t mx_nt_source, mx_ps_source;                                    /* GDN_FROM_* */
-    const char *mx_nt_where, *mx_ps_where;                                  /* host-owned */
-    uint32_t cpu_isa;                                                       /* most that may be used: 0 base, 1 avx2, 2 avx512 */
-    uint32_t woa_source, ba_source, ba_tc_source, tc_source, fast_source;   /* GDN_FROM_* */
-    uint32_t no_tc_source, pipe_source, vtile_source;                       /* GDN_FROM_* */
-    const char *pipe, *vtile;                                               /* exact strings; NULL is unset; host-owned */
-    const char *woa_where, *ba_where, *ba_tc_where, *tc_where, *fast_where; /* host-owned */
-    const char *no_tc_where, *pipe_where, *vtile_where;                     /* host-owned */
+    bool launch_early, prefill_tc, no_prefill_tc, prefill_fast, prefill_wn, no_mma8, ba_hopper, ba_tc, woa, mx_ps;
+    uint32_t mx_nt;                                                                    /* 1 or 4 */
+    uint32_t mx_nt_source, mx_ps_source;                                               /* GDN_FROM_* */
+    const char *mx_nt_where, *mx_ps_where;                                             /* host-owned */
+    uint32_t cpu_isa;                                                                  /* most that may be used: 0 base, 1 avx2, 2 avx512 */
+    uint32_t woa_source, ba_source, ba_tc_source, tc_source, fast_source, wn_source;   /* GDN_FROM_* */
+    uint32_t no_tc_source, pipe_source, vtile_source;                                  /* GDN_FROM_* */
+    const char *pipe, *vtile;                                                          /* exact strings; NULL is unset; host-owned */
+    const char *woa_where, *ba_where, *ba_tc_where, *tc_where, *fast_where, *wn_where; /* host-owned */
+    const char *no_tc_where, *pipe_where, *vtile_where;                                /* host-owned */
 } gdn__levers;
 void gdn__levers_read(const gdn_host *host, gdn__levers *out);
 

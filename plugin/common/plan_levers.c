@@ -32,6 +32,7 @@ void gdn__levers_read(const gdn_host *host, gdn__levers *out) {
     out->launch_early = is_on(host, "gdn_launch_early", NULL, NULL);
     out->prefill_tc = is_on(host, "gdn_prefill_tc", &out->tc_source, &out->tc_where);
     out->prefill_fast = is_on(host, "gdn_prefill_fast", &out->fast_source, &out->fast_where);
+    out->prefill_wn = is_on(host, "gdn_prefill_fast_wn", &out->wn_source, &out->wn_where);
     out->no_prefill_tc = is_on(host, "gdn_no_prefill_tc", &out->no_tc_source, &out->no_tc_where);
     out->no_mma8 = is_on(host, "gdn_no_fwd_o_mma8", NULL, NULL);
     out->pipe = exact(host, "gdn_pipe", &out->pipe_source, &out->pipe_where);

@@ -193,3 +193,30 @@ void check_written(emu::bench &b, const char *what, const T *got, const std::vec
     b.expect(untouched, (std::string(what) + ": something was written that is not its own").c_str());
     if (!g.empty()) b.close(what, g, w, rms, worst);
 }
+
+/* For tiles in the byte order of the 128-byte swizzle. */
+inline emu::options swizzled(bool proxy) {
+    emu::options o;
+    o.smem_align = 1024;
+    o.check_proxy = proxy;
+    return o;
+}
+
+/* Of one key head, keys (or queries) with a common direction: <k, k'> about `common`; 1: all the same. */
+inline emu::tensor_of<gdn_bf16> *alike(emu::bench &b, const emu::tensor_of<gdn_bf16> &from, float common, const prefill_case &c) {
+    float middle[128], x[128];
+    double n = 0;
+    for (auto &e : middle) e = b.uniform(-0.5f, 0.5f), n += e * e;
+    for (auto &e : middle) e /= (float)std::sqrt(n);
+    auto &to = b.input<gdn_bf16>("alike", from.n, [&](size_t i) { return from.p[i]; });
+    for (uint32_t r = c.first; r < c.rows(); r++) {
+        gdn_bf16 *const row = to.p + c.shift + r * c.qk_stride();
+        double sum = 0;
+        for (uint32_t i = 0; i < 128; i++) {
+            x[i] = std::sqrt(common) * middle[i] + std::sqrt(1 - common) * gdn_to_f32(row[i]);
+            sum += x[i] * x[i];
+        }
+        for (uint32_t i = 0; i < 128; i++) row[i] = bf16_of((float)(x[i] / std::sqrt(sum)));
+    }
+    return &to;
+}

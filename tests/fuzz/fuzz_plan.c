@@ -30,8 +30,8 @@ static uint32_t no_once(void *user, uint32_t slot) {
 }
 /* Bit i of the input: lever i is on. */
 static gdn_status lever(void *user, const char *key, gdn_lever *out) {
-    static const char *const keys[] = { "gdn_prefill_tc",      "gdn_prefill_fast", "gdn_no_fwd_o_mma8",
-                                        "ssm_ba_gates_hopper", "ssm_ba_gates_tc",  "gdn_woa" };
+    static const char *const keys[] = { "gdn_prefill_tc",  "gdn_prefill_fast", "gdn_no_fwd_o_mma8",  "ssm_ba_gates_hopper",
+                                        "ssm_ba_gates_tc", "gdn_woa",          "gdn_prefill_fast_wn" };
     const uint8_t bits = *(const uint8_t *)user;
     for (uint32_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (strcmp(keys[i], key) != 0 || !(bits >> i & 1)) continue;

@@ -73,6 +73,7 @@ static const struct {
     { "gdn_no_prefill_tc", NULL, { NULL, NULL, NULL }, "METRALE_NO_GDN_PREFILL_TC", "presence" },
     { "gdn_no_fwd_o_mma8", NULL, { NULL, NULL, NULL }, "METRALE_NO_GDN_FWD_O_MMA8", "presence" },
     { "gdn_prefill_fast", "false", { "false", "false", "true" }, "METRALE_GDN_PREFILL_FAST", "toggle" },
+    { "gdn_prefill_fast_wn", "false", { "false", "false", "false" }, "METRALE_GDN_PREFILL_FAST_WN", "toggle" },
     { "gdn_launch_early", "true", { "true", "true", "true" }, "METRALE_GDN_LAUNCH_EARLY", "toggle" },
     { "ssm_ba_gates_hopper", "false", { "false", "false", "true" }, "METRALE_SSM_BA_GATES_HOPPER", "toggle" },
     { "ssm_ba_gates_tc", "false", { "false", "false", "true" }, "METRALE_SSM_BA_GATES_TC", "toggle" },
@@ -175,8 +176,8 @@ static void test_toggle(void **state) {
                  { "", "true" },       { " ", "true" },        { "1", "true" },           { "true", "true" },
                  { "yes", "true" },    { "00", "true" },       { "falsey", "true" },      { "n o", "true" },
                  { "2", "true" },      { "disabled", "true" }, { "f\xc3\xa4lse", "true" } };
-    static const char *const keys[] = { "gdn_prefill_tc", "gdn_prefill_fast", "gdn_launch_early", "ssm_ba_gates_hopper",
-                                        "ssm_ba_gates_tc" };
+    static const char *const keys[] = { "gdn_prefill_tc",   "gdn_prefill_fast",    "gdn_prefill_fast_wn",
+                                        "gdn_launch_early", "ssm_ba_gates_hopper", "ssm_ba_gates_tc" };
     for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
         const char *env = gdn__lever_defs[gdn__lever_find(keys[k])].env;
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

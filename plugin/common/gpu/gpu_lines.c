@@ -13,9 +13,10 @@ static bool first(const gdn_ctx *ctx, uint32_t slot) {
 enum {
     ONCE_BA_TC = GDN_ONCE_BA_GATES + 16,
     ONCE_PREFILL_TC = ONCE_BA_TC + GDN__BA_TC_TAKEN + 1,
-    ONCE_PREFILL_FAST = ONCE_PREFILL_TC + GDN__TC_TAKEN
+    ONCE_PREFILL_FAST = ONCE_PREFILL_TC + GDN__TC_TAKEN,
+    ONCE_PREFILL_WN = ONCE_PREFILL_FAST + GDN__FAST_TAKEN
 };
-_Static_assert(ONCE_PREFILL_FAST + GDN__FAST_TAKEN <= 40, "W4A4's begin at 40 (gpu_w4a4.c)");
+_Static_assert(ONCE_PREFILL_WN + 1 <= 40, "W4A4's begin at 40 (gpu_w4a4.c)");
 
 static void log_twin(const gdn_ctx *ctx, const gpu_decision *d, uint32_t m) {
     char text[512];
@@ -74,7 +75,8 @@ void gpu_log_plan(const gdn_plan *p, const gpu_decision *d) {
     if (p->op->op != GDN_OP_PREFILL) return;
     const bool scalar = scalar_bound(p, gpu_scalar_spine(&p->ctx->levers));
     if (d->prefill.fast_guard == GDN__FAST_TAKEN) {
-        snprintf(text, sizeof text, "GDN prefill: %s ([defaults] gdn_prefill_fast%s%s)", gpu_entry_name(d->entry),
+        snprintf(text, sizeof text, "GDN prefill: %s ([defaults] %s%s%s)", gpu_entry_name(d->entry),
+                 d->prefill.wn ? "gdn_prefill_fast_wn" : "gdn_prefill_fast",
                  scalar ? "; the contract pipeline stays bound as its fallback" : "", segments_of(d, segments));
         for (uint32_t i = 0; i < p->shape.rule.layers; i++) line(p->ctx, text);
     }
@@ -107,11 +109,16 @@ static bool log_fast(const gdn_plan *p, const gpu_decision *d) {
         line(p->ctx, text);
         return false;
     }
+    if (d->prefill.wn_text && first(p->ctx, ONCE_PREFILL_WN)) {
+        snprintf(text, sizeof text, "GDN prefill: the fast prefill by W and N is NOT running: %s; %s runs (METRALE_GDN_PREFILL_FAST_WN)",
+                 d->prefill.wn_text, gpu_entry_name(d->entry));
+        line(p->ctx, text);
+    }
     snprintf(text, sizeof text,
-             "GDN prefill: %s (METRALE_GDN_PREFILL_FAST; f16 wgmma operands, f32 accumulator = the recurrent state, h stays f32%s) "
+             "GDN prefill: %s (METRALE_GDN_PREFILL_FAST%s; f16 wgmma operands, f32 accumulator = the recurrent state, h stays f32%s) "
              "grid=[%u,%u,%u] block=%u smem=%uB",
-             gpu_entry_name(d->entry), segments_of(d, segments), d->dims.grid[0], d->dims.grid[1], d->dims.grid[2], d->dims.block[0],
-             d->dims.smem_bytes);
+             gpu_entry_name(d->entry), d->prefill.wn ? "_WN" : "", segments_of(d, segments), d->dims.grid[0], d->dims.grid[1],
+             d->dims.grid[2], d->dims.block[0], d->dims.smem_bytes);
     p->ctx->host.log(p->ctx->host.user, said_before(p, 2) ? GDN_LOG_DEBUG : GDN_LOG_INFO, "route", text);
     return true;
 }

@@ -100,10 +100,11 @@ void gpu_arch_of(uint32_t cc_major, uint32_t cc_minor, char out[GPU_ARCH_BYTES])
 }
 
 /* What takes half a second and more to compile, the longest first. */
-static const uint32_t long_ones[] = { GPU_M_WY4_WOA,       GPU_M_FLA,          GPU_M_FLA_OTHERS,    GPU_M_FAST_SEGMENTS, GPU_M_FAST,
-                                      GPU_M_CAUSAL_CONV1D, GPU_M_VERIFY_SPLIT, GPU_M_W4A4_F16_WIDE, GPU_M_WY4,           GPU_M_WY,
-                                      GPU_M_WY3,           GPU_M_WY4_ROUND,    GPU_M_BF16_STATE,    GPU_M_TC_OTHERS,     GPU_M_WYN,
-                                      GPU_M_GATED_RMSNORM, GPU_M_DECODE,       GPU_M_CHUNK_TC,      GPU_M_FLA_HOPPER };
+static const uint32_t long_ones[] = { GPU_M_WY4_WOA,   GPU_M_FLA,     GPU_M_FLA_OTHERS,    GPU_M_FAST_SEGMENTS, GPU_M_FAST_WN_SEGMENTS,
+                                      GPU_M_FAST,      GPU_M_FAST_WN, GPU_M_CAUSAL_CONV1D, GPU_M_VERIFY_SPLIT,  GPU_M_W4A4_F16_WIDE,
+                                      GPU_M_WY4,       GPU_M_WY,      GPU_M_WY3,           GPU_M_WY4_ROUND,     GPU_M_BF16_STATE,
+                                      GPU_M_TC_OTHERS, GPU_M_WYN,     GPU_M_GATED_RMSNORM, GPU_M_DECODE,        GPU_M_CHUNK_TC,
+                                      GPU_M_FLA_HOPPER };
 enum { LONG_ONES = sizeof long_ones / sizeof *long_ones };
 uint32_t gpu_module_rank(uint32_t module) {
     uint32_t i = 0;

@@ -109,15 +109,18 @@ typedef struct gpu_prefill {
     uint32_t chunks;                 /* of the longest sequence */
     uint32_t segment;                /* chunks of each sequence in one pass over the workspace */
     uint32_t fast_segment;           /* fast kernels: chunks of a segment, all of which pass side by side; 0: a sequence passes as one */
+    bool wn;                         /* the fast kernels are those by W and N */
+    const char *wn_text;             /* why they are not, though they were asked for and fast ones run */
 } gpu_prefill;
 
 /* Parts of a rule operation's workspace, byte offsets; total 0: none is needed. */
 typedef struct gpu_workspace {
     uint64_t in_tab, out_tab, cu, query, key, W, U, S, uc, gc, total;
-    uint64_t chunks;                                                   /* 64-token chunks that there is scratch for */
-    uint64_t fast_k, fast_q, fast_t, fast_p, fast_scalars, fast_words; /* the fast kernels' scratch, in the same place as W to gc */
-    uint64_t fast_moved, fast_added, fast_begins;                      /* and behind it, for sequences that pass in segments */
-    uint32_t fast_segment;                                             /* chunks of one; 0: none do */
+    uint64_t chunks; /* 64-token chunks that there is scratch for */
+    uint64_t fast_k, fast_q, fast_t, fast_p, fast_scalars,
+        fast_words;                               /* the fast kernels' scratch, in the same place as W to gc; T or W, P or N */
+    uint64_t fast_moved, fast_added, fast_begins; /* and behind it, for sequences that pass in segments */
+    uint32_t fast_segment;                        /* chunks of one; 0: none do */
 } gpu_workspace;
 
 typedef struct gpu_decision {
@@ -173,7 +176,8 @@ void gpu_refuse(gpu_decision *d, const char *why);                      /* what 
 
 /* ---- rule operations: gpu_rule.c (workspace, tables, normalised copies), gpu_prefill.c ---- */
 uint32_t gpu_rule_form(const gdn_rule_shape *s);
-void gpu_rule_workspace(const gdn_rule_shape *s, gpu_workspace *out);
+/* wn: where the fast kernels by W and N have their scratch; the total is the same. */
+void gpu_rule_workspace(const gdn_rule_shape *s, bool wn, gpu_workspace *out);
 void gpu_decide_prefill(const gpu_facts *facts, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d);
 /* Pointers that the fast kernels or the tensor-core spine cannot take: the next route, and a guard. */
 void gpu_prefill_base(const gpu_facts *facts, const gdn_rule_shape *s, const gdn__call *c, gpu_decision *d);

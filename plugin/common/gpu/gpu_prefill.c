@@ -28,6 +28,10 @@ static gdn_dims dims_of(uint32_t entry) {
         { GPU_E_FAST_CARRY, 512, GPU_FAST_FWD_SMEM },
         { GPU_E_FAST_JOIN, 256, 0 },
         { GPU_E_FAST_PASS, 512, GPU_FAST_FWD_SMEM },
+        { GPU_E_FAST_WN_PREPARE, 256, GPU_WN_PREPARE_SMEM },
+        { GPU_E_FAST_WN_FWD, 512, GPU_WN_FWD_SMEM },
+        { GPU_E_FAST_WN_CARRY, 512, GPU_WN_FWD_SMEM },
+        { GPU_E_FAST_WN_PASS, 512, GPU_WN_FWD_SMEM },
     };
     for (uint32_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].entry == entry) return (gdn_dims) { .grid = { 1, 1, 1 }, .block = { rows[i].block, 1, 1 }, .smem_bytes = rows[i].smem };
@@ -73,8 +77,19 @@ static void route_guard(gpu_decision *d, uint32_t guard, const char *text) {
     d->route.guard = text;
 }
 
-static bool has_fast(gpu_set present) {
-    return gpu_has(present, GPU_E_FAST_PREPARE) && gpu_has(present, GPU_E_FAST_PREPARE_TWO) && gpu_has(present, GPU_E_FAST_FWD);
+static bool has_wn(gpu_set present, const gdn__levers *lv) {
+    return lv->prefill_wn && gpu_has(present, GPU_E_FAST_WN_PREPARE) && gpu_has(present, GPU_E_FAST_WN_FWD);
+}
+static bool has_fast(gpu_set present, const gdn__levers *lv) {
+    return has_wn(present, lv) ||
+           (gpu_has(present, GPU_E_FAST_PREPARE) && gpu_has(present, GPU_E_FAST_PREPARE_TWO) && gpu_has(present, GPU_E_FAST_FWD));
+}
+/* The kernels of segments, in their order. */
+static const uint32_t segment_kernels[2][3] = { { GPU_E_FAST_CARRY, GPU_E_FAST_JOIN, GPU_E_FAST_PASS },
+                                                { GPU_E_FAST_WN_CARRY, GPU_E_FAST_JOIN, GPU_E_FAST_WN_PASS } };
+static bool has_segments(gpu_set present, bool wn) {
+    const uint32_t *const e = segment_kernels[wn];
+    return gpu_has(present, e[0]) && gpu_has(present, e[1]) && gpu_has(present, e[2]);
 }
 
 /* The pass: where blocks have several short tasks each, the kernel that runs on from one to the next. Measured on an H200: it gains 2 %
@@ -92,9 +107,51 @@ static const char *fast_text(const gpu_facts *f, uint32_t guard) {
     if (!lost) lost = gpu_lost(f, GPU_E_FAST_PREPARE_TWO);
     return guard == GDN__FAST_KERNEL_ABSENT && lost ? lost : gdn__fast_guard_text(guard);
 }
+static const char *wn_text(const gpu_facts *f) {
+    const char *lost = gpu_lost(f, GPU_E_FAST_WN_FWD);
+    if (!lost) lost = gpu_lost(f, GPU_E_FAST_WN_PREPARE);
+    return lost ? lost : gdn__fast_guard_text(GDN__FAST_KERNEL_ABSENT);
+}
 static const char *tc_text(const gpu_facts *f, uint32_t guard) {
     const char *const lost = gpu_lost(f, GPU_E_TCFUSE_X2);
     return guard == GDN__TC_KERNEL_ABSENT && lost ? lost : gdn__tc_guard_text(guard);
+}
+
+/* The fast prefill runs: by W and N, or by T and P. */
+static void decide_fast(const gpu_facts *f, const gdn_rule_shape *s, uint32_t batch, uint32_t len, const gpu_workspace *w,
+                        gpu_decision *d) {
+    const gdn__levers *const lv = f->levers;
+    gpu_prefill *const r = &d->prefill;
+    if (w->fast_segment && has_segments(f->present, r->wn)) {
+        d->route.split_tokens = w->fast_segment * GDN_CHUNK;
+        if (len / GDN_CHUNK >= w->fast_segment) r->fast_segment = w->fast_segment; /* one that ends before: the same bytes either way */
+    }
+    const uint64_t tasks = 2ull * s->nv * batch;
+    uint32_t pass, blocks;
+    if (r->fast_segment) {
+        pass = segment_kernels[r->wn][2];
+        blocks = gpu_fast_blocks(f->sm_count, tasks * ((r->chunks + r->fast_segment - 1) / r->fast_segment));
+    } else if (r->wn) {
+        pass = GPU_E_FAST_WN_FWD;
+        blocks = gpu_fast_blocks(f->sm_count, tasks);
+    } else {
+        const gpu_fast_share share = gpu_share_fast(f->sm_count, s, batch, r->segment);
+        pass = pass_of(f->present, s, batch, r->segment, &share);
+        blocks = share.blocks;
+    }
+    if (lv->prefill_wn) {
+        route_lever(d, "gdn_prefill_fast_wn", lv->wn_where, lv->wn_source);
+        if (!r->wn) r->wn_text = wn_text(f);
+    } else {
+        route_lever(d, "gdn_prefill_fast", lv->fast_where, lv->fast_source);
+    }
+    if (r->wn_text) gpu_declined(d, "gdn_prefill_fast_wn", r->wn_text);
+    const gdn_dims dims = dims_of(pass);
+    gpu_take(d, pass, blocks, 1, dims.block[0], dims.smem_bytes);
+    if (r->wn_text) {
+        d->route.chosen = 0;
+        d->route.guard = r->wn_text;
+    }
 }
 
 void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t *u32, gpu_decision *d) {
@@ -109,7 +166,9 @@ void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint3
         gpu_refuse(d, gdn__rule_guard_text(rule));
         return;
     }
-    gpu_rule_workspace(s, &w);
+    r->wn = has_wn(f->present, lv);
+    r->wn_text = NULL;
+    gpu_rule_workspace(s, r->wn, &w);
     d->route.workspace_bytes = w.total;
     if (batch > GRID_YZ || s->nv > GRID_YZ) {
         gpu_refuse(d, "more than 65535 sequences or value heads in a launch");
@@ -129,24 +188,10 @@ void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint3
     r->fast_segment = 0;
     d->route.split_tokens = GDN_CHUNK;
     r->segment = small ? r->chunks : segment_of(s, &w, batch, r->chunks);
-    r->fast_guard = gdn__fast_pick(lv->prefill_fast, has_fast(f->present), s);
+    r->fast_guard = gdn__fast_pick(lv->prefill_fast, has_fast(f->present, lv), s);
     r->fast_text = fast_text(f, r->fast_guard);
     if (r->fast_guard == GDN__FAST_TAKEN) {
-        route_lever(d, "gdn_prefill_fast", lv->fast_where, lv->fast_source);
-        const gdn_dims dims = dims_of(GPU_E_FAST_FWD);
-        if (w.fast_segment && gpu_has(f->present, GPU_E_FAST_CARRY) && gpu_has(f->present, GPU_E_FAST_JOIN) &&
-            gpu_has(f->present, GPU_E_FAST_PASS)) {
-            d->route.split_tokens = w.fast_segment * GDN_CHUNK;
-            if (len / GDN_CHUNK >= w.fast_segment) r->fast_segment = w.fast_segment; /* one that ends before: the same bytes either way */
-        }
-        if (r->fast_segment) {
-            const uint64_t segments = (r->chunks + r->fast_segment - 1) / r->fast_segment;
-            gpu_take(d, GPU_E_FAST_PASS, gpu_fast_blocks(f->sm_count, 2 * segments * s->nv * batch), 1, dims.block[0], dims.smem_bytes);
-        } else {
-            const gpu_fast_share share = gpu_share_fast(f->sm_count, s, batch, r->segment);
-            const uint32_t pass = pass_of(f->present, s, batch, r->segment, &share);
-            gpu_take(d, pass, share.blocks, 1, dims.block[0], dims_of(pass).smem_bytes);
-        }
+        decide_fast(f, s, batch, len, &w, d);
         return;
     }
     if (lv->prefill_fast) gpu_declined(d, "gdn_prefill_fast", r->fast_text);
@@ -169,8 +214,8 @@ void gpu_decide_prefill(const gpu_facts *f, const gdn_rule_shape *s, const uint3
 /* Where the fast kernels run, the others are for pointers that those do not take, and get tables. */
 static gdn_status bind(gdn_plan *p, uint32_t entry, gdn_text *err) {
     const gdn_rule_shape *s = &p->shape.rule;
-    const bool there = has_fast(p->present);
-    const bool core = gpu_rule_may_be_core(s) && gdn__fast_pick(p->ctx->levers.prefill_fast, there, s) != GDN__FAST_TAKEN;
+    const gdn__levers *const lv = &p->ctx->levers;
+    const bool core = gpu_rule_may_be_core(s) && gdn__fast_pick(lv->prefill_fast, has_fast(p->present, lv), s) != GDN__FAST_TAKEN;
     return gpu_bind_rule(p, entry, gpu_rule_form(s), dims_of(entry).smem_bytes, core, err);
 }
 
@@ -183,21 +228,31 @@ static gdn_status bind_tc(gdn_plan *p, gdn_text *err) {
     return st;
 }
 
-/* The fast kernels, one form of each; lost in the same way. Those of segments where the plan has segments. */
-static gdn_status bind_fast(gdn_plan *p, gdn_text *err) {
-    static const uint32_t all[] = { GPU_E_FAST_PREPARE, GPU_E_FAST_PREPARE_TWO, GPU_E_FAST_FWD, GPU_E_FAST_MANY,
-                                    GPU_E_FAST_CARRY,   GPU_E_FAST_JOIN,        GPU_E_FAST_PASS };
+/* Fast kernels, one form of each; lost in the same way. */
+static gdn_status bind_those(gdn_plan *p, const uint32_t *entries, uint32_t n, gdn_text *err) {
+    const gdn_rule_shape *const s = &p->shape.rule;
     gdn_status st = GDN_OK;
-    gpu_workspace w;
-    gpu_rule_workspace(&p->shape.rule, &w);
-    for (uint32_t i = 0; i < (w.fast_segment ? sizeof all / sizeof *all : 4) && !st; i++) {
-        const uint32_t e = all[i];
-        const bool ext = e == GPU_E_FAST_FWD && p->shape.rule.ckpt_every;
-        if (!gpu_has(p->present, e) || (e == GPU_E_FAST_MANY && p->shape.rule.ckpt_every)) continue;
-        st = gpu_bind_form(p, e, gpu_rule_form(&p->shape.rule) | (ext ? (uint32_t)GPU_HALF : 0u), ext ? gpu_ext_name(e) : gpu_entry_name(e),
+    for (uint32_t i = 0; i < n && !st; i++) {
+        const uint32_t e = entries[i];
+        const bool ext = (e == GPU_E_FAST_FWD || e == GPU_E_FAST_WN_FWD) && s->ckpt_every;
+        if (!gpu_has(p->present, e) || (e == GPU_E_FAST_MANY && s->ckpt_every)) continue;
+        st = gpu_bind_form(p, e, gpu_rule_form(s) | (ext ? (uint32_t)GPU_HALF : 0u), ext ? gpu_ext_name(e) : gpu_entry_name(e),
                            dims_of(e).smem_bytes, ext ? &p->ext[e] : &p->entry[e], err);
     }
     return st;
+}
+/* Those by W and N where they are asked for, those by T and P where the others cannot be had. Those of segments where the plan has
+ * segments. */
+static gdn_status bind_fast(gdn_plan *p, gdn_text *err) {
+    static const uint32_t kernels[] = { GPU_E_FAST_PREPARE, GPU_E_FAST_PREPARE_TWO, GPU_E_FAST_FWD, GPU_E_FAST_MANY },
+                          kernels_wn[] = { GPU_E_FAST_WN_PREPARE, GPU_E_FAST_WN_FWD };
+    const gdn__levers *const lv = &p->ctx->levers;
+    gdn_status st = has_wn(p->present, lv) ? bind_those(p, kernels_wn, 2, err) : GDN_OK;
+    const bool wn = has_wn(p->present, lv);
+    gpu_workspace w;
+    gpu_rule_workspace(&p->shape.rule, wn, &w);
+    if (!st && !wn) st = bind_those(p, kernels, 4, err);
+    return st || !w.fast_segment ? st : bind_those(p, segment_kernels[wn], 3, err);
 }
 
 gdn_status gpu_bind_prefill(gdn_plan *p, gdn_text *err) {
@@ -363,24 +418,22 @@ static gdn_status segments(const prefill_call *k, gdn_text *err) {
     const uint32_t sizes[] = { k->batch, k->seq_len, r->chunks, s->nk, s->nv, s->v_stride }, segment[] = { n, count };
     const uint64_t tables[] = { k->io.in_tab, k->io.out_tab, k->io.fresh };
     const uint64_t states[] = { at(k, k->w.fast_moved), at(k, k->w.fast_added), at(k, k->w.fast_begins) };
-    const struct {
-        uint32_t entry, x, y, z;
-    } kernels[] = {
-        { GPU_E_FAST_CARRY, full ? gpu_fast_blocks(sms, 4 * full * heads) : 0, 1, 1 },
-        { GPU_E_FAST_JOIN, s->nv, k->batch, 8 },
-        { GPU_E_FAST_PASS, gpu_fast_blocks(sms, 2 * count * heads), 1, 1 },
+    const uint32_t *const entries = segment_kernels[r->wn], grids[][3] = {
+        { full ? gpu_fast_blocks(sms, 4 * full * heads) : 0, 1, 1 },
+        { s->nv, k->batch, 8 },
+        { gpu_fast_blocks(sms, 2 * count * heads), 1, 1 },
     };
     gdn_status st = GDN_OK;
     for (uint32_t i = 0; i < 3 && !st; i++) {
-        gdn_dims dims = dims_of(kernels[i].entry);
+        gdn_dims dims = dims_of(entries[i]);
         gpu_args a = { .n = 0 };
-        if (!kernels[i].x) continue;
+        if (!grids[i][0]) continue;
         gpu_arg_list(&a, ptrs, 8, sizes, 6);
         gpu_arg_list(&a, &k->io.cu, 1, &varlen, 1);
         gpu_arg_list(&a, tables, 3, segment, 2);
         gpu_arg_list(&a, states, 3, NULL, 0);
-        dims.grid[0] = kernels[i].x, dims.grid[1] = kernels[i].y, dims.grid[2] = kernels[i].z;
-        st = gpu_start(k->p, kernels[i].entry, false, &dims, k->stream, &a, err);
+        memcpy(dims.grid, grids[i], sizeof grids[i]);
+        st = gpu_start(k->p, entries[i], false, &dims, k->stream, &a, err);
     }
     return st;
 }
@@ -442,6 +495,50 @@ static gdn_status fast(const prefill_call *k, uint32_t begin, uint32_t end, gdn_
     return gpu_start(k->p, pass, s->ckpt_every != 0, &dims, k->stream, &a, err);
 }
 
+/* By W and N: what chunks need of their own tokens, then the pass. */
+static gdn_status fast_wn(const prefill_call *k, uint32_t begin, uint32_t end, gdn_text *err) {
+    const gdn_rule_shape *s = &k->p->shape.rule;
+    const uint32_t n = end - begin, varlen = s->offsets != GDN_OFFSETS_NONE, sms = k->p->ctx->device.sm_count;
+    const uint64_t scratch[] = { at(k, k->w.fast_k), at(k, k->w.fast_q), at(k, k->w.fast_t), at(k, k->w.fast_p), at(k, k->w.fast_scalars) };
+    const uint64_t tables[] = { begin && k->io.ext ? k->io.out_tab : k->io.in_tab, k->io.out_tab, begin ? 0 : k->io.fresh };
+    const uint32_t part[] = { begin, end };
+    if (n) {
+        const gpu_wn_share share = gpu_share_wn(sms, s, k->batch, n);
+        const uint64_t tokens[] = { k->io.query, k->io.key, k->c->ptr[GDN_PREFILL_P_GATE], k->c->ptr[GDN_PREFILL_P_BETA] };
+        const uint32_t sizes[] = { k->batch, k->seq_len, k->d->prefill.chunks, s->nk, s->nv, k->io.qk_stride, s->gb_stride };
+        const uint32_t tail[] = { k->io.from_first, share.whole, share.heads };
+        gdn_dims dims = dims_of(GPU_E_FAST_WN_PREPARE);
+        gpu_args a = { .n = 0 };
+        gpu_arg_list(&a, tokens, 4, NULL, 0);
+        gpu_arg_list(&a, scratch, 5, sizes, 7);
+        gpu_arg_list(&a, &k->io.cu, 1, &varlen, 1);
+        gpu_arg_list(&a, tables, 2, NULL, 0);
+        gpu_arg_f32(&a, k->io.scale);
+        gpu_arg_list(&a, NULL, 0, part, 2);
+        gpu_arg_list(&a, NULL, 0, tail, 3);
+        dims.grid[0] = share.blocks;
+        const gdn_status st = gpu_start(k->p, GPU_E_FAST_WN_PREPARE, false, &dims, k->stream, &a, err);
+        if (st) return st;
+    }
+    if (k->d->prefill.fast_segment) return segments(k, err);
+    const uint64_t rows[] = { k->c->ptr[GDN_PREFILL_P_STATE], k->c->ptr[GDN_PREFILL_P_VALUE], k->c->ptr[GDN_PREFILL_P_OUTPUT] };
+    const uint32_t sizes[] = { k->batch, k->seq_len, k->d->prefill.chunks, s->nk, s->nv, s->v_stride };
+    gdn_dims dims = dims_of(GPU_E_FAST_WN_FWD);
+    gpu_args a = { .n = 0 };
+    gpu_arg_list(&a, rows, 3, NULL, 0);
+    gpu_arg_list(&a, scratch, 5, sizes, 6);
+    gpu_arg_list(&a, &k->io.cu, 1, &varlen, 1);
+    gpu_arg_list(&a, tables, 3, NULL, 0);
+    gpu_arg_f32(&a, k->io.scale);
+    gpu_arg_list(&a, NULL, 0, part, 2);
+    if (s->ckpt_every) {
+        gpu_arg_u64(&a, k->c->ptr[GDN_PREFILL_P_CKPT]);
+        gpu_arg_u32(&a, s->ckpt_every);
+    }
+    dims.grid[0] = gpu_fast_blocks(sms, 2ull * s->nv * k->batch);
+    return gpu_start(k->p, GPU_E_FAST_WN_FWD, s->ckpt_every != 0, &dims, k->stream, &a, err);
+}
+
 static gdn_status recurrent(const prefill_call *k, gdn_text *err) {
     const gdn_rule_shape *s = &k->p->shape.rule;
     const uint64_t ptrs[] = { k->c->ptr[GDN_PREFILL_P_STATE],
@@ -467,7 +564,7 @@ gdn_status gpu_launch_prefill(const gdn_plan *p, gdn__call *c, const gpu_decisio
         .p = p, .c = c, .d = d, .stream = stream, .batch = c->u32[GDN_PREFILL_U_BATCH], .seq_len = c->u32[GDN_PREFILL_U_SEQ_LEN]
     };
     const uint64_t rows = s->offsets ? s->max_tokens : (uint64_t)k.batch * k.seq_len;
-    gpu_rule_workspace(s, &k.w);
+    gpu_rule_workspace(s, r->wn, &k.w);
     gdn_status st = gpu_rule_check(p, c, &order, s->offsets || k.seq_len, k.w.total, err);
     if (st) return st;
     const bool only_ext = r->fast_guard != GDN__FAST_TAKEN && !p->entry[r->spine];
@@ -477,7 +574,10 @@ gdn_status gpu_launch_prefill(const gdn_plan *p, gdn__call *c, const gpu_decisio
     uint32_t begin = 0;
     do {
         const uint32_t end = r->chunks - begin > r->segment ? begin + r->segment : r->chunks;
-        if ((st = r->fast_guard == GDN__FAST_TAKEN ? fast(&k, begin, end, err) : chunks(&k, begin, end, err))) return st;
+        st = r->fast_guard != GDN__FAST_TAKEN ? chunks(&k, begin, end, err)
+             : r->wn                          ? fast_wn(&k, begin, end, err)
+                                              : fast(&k, begin, end, err);
+        if (st) return st;
         begin = end;
     } while (begin < r->chunks);
     return GDN_OK;

@@ -47,7 +47,7 @@ void gpu_decide_round(const gpu_facts *f, const gdn_rule_shape *s, const uint32_
     const uint32_t rows = u32 ? u32[GDN_ROUND_U_ROWS] : s->max_rows, batch = u32 ? u32[GDN_ROUND_U_BATCH] : s->max_batch;
     const uint32_t guard = gdn__woa_pick(lv->woa, gpu_has(f->present, GPU_E_ROUND), s, rows, batch);
     gpu_workspace w;
-    gpu_rule_workspace(s, &w);
+    gpu_rule_workspace(s, false, &w);
     d->route.workspace_bytes = w.total;
     d->route.lever = "gdn_woa";
     d->route.lever_where = lv->woa_where;
@@ -118,7 +118,7 @@ gdn_status gpu_launch_round(const gdn_plan *p, gdn__call *c, const gpu_decision 
     gpu_rule_io io;
     gpu_args a = { .n = 0 };
     const gpu_facts facts = { &p->ctx->levers, p->present, p->ctx->device.sm_count, p->lost };
-    gpu_rule_workspace(s, &w);
+    gpu_rule_workspace(s, false, &w);
     if (s->stash_stride > UINT32_MAX) return gdn__fail(err, GDN_E_ARG, "%s: stash_stride is above 2^32 - 1", gdn__op_name(p->op->op));
     gdn_status st = gpu_rule_check(p, c, &order, true, w.total, err);
     if (!st) st = gpu_rule_offsets(p, c, &order, &w, c->u32[GDN_ROUND_U_BATCH], stream, &io, err);

@@ -22,7 +22,25 @@ static uint64_t part(gpu_workspace *w, uint64_t bytes) {
     return at;
 }
 
-void gpu_rule_workspace(const gdn_rule_shape *s, gpu_workspace *w) {
+/* The fast kernels' scratch: 32,772 nk + 17,424 nv bytes a chunk, and 128, or by W and N 32,768 nk + 24,848 nv, are less than 82,176 nv. */
+static void fast_workspace(const gdn_rule_shape *s, bool wn, uint64_t all, gpu_workspace *w) {
+    const uint64_t heads = s->nv, tile = (uint64_t)GDN_CHUNK * 128 * 2;
+    w->fast_k = w->W;
+    w->fast_q = w->fast_k + w->chunks * s->nk * tile;
+    w->fast_t = w->fast_q + w->chunks * s->nk * tile;
+    w->fast_p = w->fast_t + w->chunks * heads * (wn ? tile : tile / 2);
+    w->fast_scalars = w->fast_p + w->chunks * heads * (tile / 2);
+    w->fast_words = w->fast_scalars + w->chunks * heads * (wn ? 272 : 1040);
+    /* 196,608 nv bytes a segment, of 8 chunks at least: there is room where the batch is small, else sequences pass as one. */
+    const uint32_t segment = w->chunks == all ? gpu_fast_segment(s) : 0;
+    const uint64_t states = segment ? (all / segment + s->max_batch) * heads * 128 * 128 * 4 : 0;
+    w->fast_moved = up(w->fast_words + (wn ? 0 : 4 * (32 + w->chunks * s->nk)));
+    w->fast_added = w->fast_moved + states;
+    w->fast_begins = w->fast_added + states;
+    if (w->fast_begins + states <= w->total) w->fast_segment = segment;
+}
+
+void gpu_rule_workspace(const gdn_rule_shape *s, bool wn, gpu_workspace *w) {
     const uint64_t heads = s->nv, tile = (uint64_t)GDN_CHUNK * 128 * 2, rows = (uint64_t)s->max_tokens * s->nk * s->k_dim * 2;
     *w = (gpu_workspace) { 0 };
     if (s->offsets == GDN_OFFSETS_I64) w->cu = part(w, 4ull * (s->max_batch + 1ull));
@@ -39,19 +57,7 @@ void gpu_rule_workspace(const gdn_rule_shape *s, gpu_workspace *w) {
     w->uc = part(w, w->chunks * heads * tile);
     w->S = part(w, w->chunks * heads * 128 * 128 * 2);
     w->gc = part(w, w->chunks * heads * GDN_CHUNK * 4);
-    w->fast_k = w->W; /* 32,772 nk + 17,424 nv bytes a chunk, and 128, are less than 82,176 nv */
-    w->fast_q = w->fast_k + w->chunks * s->nk * tile;
-    w->fast_t = w->fast_q + w->chunks * s->nk * tile;
-    w->fast_p = w->fast_t + w->chunks * heads * (tile / 2);
-    w->fast_scalars = w->fast_p + w->chunks * heads * (tile / 2);
-    w->fast_words = w->fast_scalars + w->chunks * heads * 1040;
-    /* 196,608 nv bytes a segment, of 8 chunks at least: there is room where the batch is small, else sequences pass as one. */
-    const uint32_t segment = w->chunks == all ? gpu_fast_segment(s) : 0;
-    const uint64_t states = segment ? (all / segment + s->max_batch) * heads * 128 * 128 * 4 : 0;
-    w->fast_moved = (w->fast_words + 4 * (32 + w->chunks * s->nk) + 255) / 256 * 256;
-    w->fast_added = w->fast_moved + states;
-    w->fast_begins = w->fast_added + states;
-    if (w->fast_begins + states <= w->total) w->fast_segment = segment;
+    fast_workspace(s, wn, all, w);
 }
 
 /* Every bit of a form is in the code, but for the fold's, which has neither q nor gates. */

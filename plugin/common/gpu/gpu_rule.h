@@ -50,11 +50,17 @@ typedef struct gpu_fast_share {
 gpu_fast_share gpu_share_fast(uint32_t sm_count, const gdn_rule_shape *s, uint32_t batch, uint32_t chunks);
 /* The same where the second kernel does not prepare: all chunks in front. */
 gpu_fast_share gpu_share_fast_all(uint32_t sm_count, const gdn_rule_shape *s, uint32_t batch, uint32_t chunks);
+/* How the first kernel by W and N is shared out: blocks with a whole (chunk, key head), then blocks with `heads` value heads of one. */
+typedef struct gpu_wn_share {
+    uint32_t whole, heads, blocks; /* blocks: in all */
+} gpu_wn_share;
+gpu_wn_share gpu_share_wn(uint32_t sm_count, const gdn_rule_shape *s, uint32_t batch, uint32_t chunks);
 /* Blocks that take `tasks` in turn. */
 uint32_t gpu_fast_blocks(uint32_t sm_count, uint64_t tasks);
 /* Chunks of the segments in which the sequences of a plan pass side by side; 0: they do not. By the plan's shape alone, the same on every
  * device: results depend on it. */
 uint32_t gpu_fast_segment(const gdn_rule_shape *s);
 enum { GPU_FAST_PREPARE_SMEM = 67648, GPU_FAST_FWD_SMEM = 183472, GPU_FAST_MANY_SMEM = 216288 };
+enum { GPU_WN_PREPARE_SMEM = 104480, GPU_WN_FWD_SMEM = 230384 };
 
 #endif

@@ -90,7 +90,7 @@ void gpu_decide_step(const gpu_facts *f, const gdn_rule_shape *s, const uint32_t
                            : op == GDN_OP_VERIFY ? u32[GDN_VERIFY_U_BATCH]
                                                  : u32[1];
     gpu_workspace w;
-    gpu_rule_workspace(s, &w);
+    gpu_rule_workspace(s, false, &w);
     d->route.workspace_bytes = w.total;
     if (op == GDN_OP_VERIFY_WOA) {
         decide_woa(f, s, u32, d);
@@ -352,7 +352,7 @@ gdn_status gpu_launch_step(const gdn_plan *p, gdn__call *c, const gpu_decision *
     step_call k = { .p = p, .c = c, .o = &orders[op], .batch = d->dims.grid[1] };
     if (op == GDN_OP_VERIFY_WOA) k.batch = c->u32[GDN_VERIFY_WOA_U_BATCH];
     k.rows = op == GDN_OP_VERIFY ? c->u32[GDN_VERIFY_U_ROWS] : op == GDN_OP_FOLD ? c->u32[GDN_FOLD_U_K_ROWS] : 1;
-    gpu_rule_workspace(s, &k.w);
+    gpu_rule_workspace(s, false, &k.w);
     if (op == GDN_OP_VERIFY_WOA && !(c->ptr[GDN_VERIFY_WOA_P_STATE] && c->ptr[GDN_VERIFY_WOA_P_STASH] && c->ptr[GDN_VERIFY_WOA_P_FLAG]))
         return gdn__fail(err, GDN_E_ARG, "%s", GDN_WOA_NULL_TEXT);
     if (s->stash_stride > UINT32_MAX) return gdn__fail(err, GDN_E_ARG, "%s: stash_stride is above 2^32 - 1", gdn__op_name(op));

@@ -1,8 +1,10 @@
-/* kernels_fast.cpp - gated_delta_rule_fast.cu and gated_delta_rule_fast_segments.cu for the emulated device. */
+/* kernels_fast.cpp - the fast prefill's kernels for the emulated device, by T and P and by W and N. */
 #include "emu_driver.hpp"
 
 #include "gated_delta_rule_fast.cu"
 #include "gated_delta_rule_fast_segments.cu"
+#include "gated_delta_rule_fast_wn.cu"
+#include "gated_delta_rule_fast_wn_segments.cu"
 
 static const emu_driver::kernel fast[] = {
     EMU_KERNEL("gated_delta_rule_fast.cu", gated_delta_rule_fast_prepare),
@@ -13,5 +15,10 @@ static const emu_driver::kernel fast[] = {
     EMU_KERNEL("gated_delta_rule_fast_segments.cu", gated_delta_rule_fast_carry),
     EMU_KERNEL("gated_delta_rule_fast_segments.cu", gated_delta_rule_fast_join),
     EMU_KERNEL("gated_delta_rule_fast_segments.cu", gated_delta_rule_fast_pass),
+    EMU_KERNEL("gated_delta_rule_fast_wn.cu", gated_delta_rule_fast_wn_prepare),
+    EMU_KERNEL("gated_delta_rule_fast_wn.cu", gated_delta_rule_fast_wn_fwd),
+    EMU_KERNEL("gated_delta_rule_fast_wn.cu", gated_delta_rule_fast_wn_fwd_ext),
+    EMU_KERNEL("gated_delta_rule_fast_wn_segments.cu", gated_delta_rule_fast_wn_carry),
+    EMU_KERNEL("gated_delta_rule_fast_wn_segments.cu", gated_delta_rule_fast_wn_pass),
 };
 EMU_MODULE(fast);
