@@ -139,7 +139,7 @@ GDN_DEVICE void keep_lower(const prepare_place &at, float (&a)[32], bool strict)
 /* The strictly lower K K^T as A. */
 GDN_DEVICE void put_a(const prepare_place &at, const float (&a)[32]) {
     unsigned char *const A = at.smem + PREPARE_A;
-    float own[4]; /* of the diagonal blocks; by selection, since an index would put `a` into memory */
+    float own[4] = {}; /* of the diagonal blocks; by selection, since an index would put `a` into memory */
     GDN_UNROLL
     for (uint32_t m = 0; m < 4; m++) {
         operand v;
