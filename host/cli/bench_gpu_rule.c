@@ -90,13 +90,14 @@ static uint64_t slots_of(gpu_bench *b, uint32_t batch) {
 }
 
 /* ---- prefill ---- */
-enum { FAST, TC, PIPE, VFUSED, ROUTES };
+enum { FAST, FAST_WN, TC, PIPE, VFUSED, ROUTES };
 static const struct {
-    const char *fast, *tc, *pipe, *entry; /* entry: how its name begins */
-} route[ROUTES] = { { "true", "true", "1", "gated_delta_rule_fast_" },
-                    { "false", "true", "1", "gated_delta_rule_chunk_delta_h_tcfuse_x2" },
-                    { "false", "false", "1", "gated_delta_rule_chunk_delta_h_pipe" },
-                    { "false", "false", "0", "gated_delta_rule_chunk_delta_h_vfused" } };
+    const char *fast, *wn, *tc, *pipe, *entry; /* entry: how its name begins */
+} route[ROUTES] = { { "true", "false", "true", "1", "gated_delta_rule_fast_" },
+                    { "true", "true", "true", "1", "gated_delta_rule_fast_wn_" },
+                    { "false", "false", "true", "1", "gated_delta_rule_chunk_delta_h_tcfuse_x2" },
+                    { "false", "false", "false", "1", "gated_delta_rule_chunk_delta_h_pipe" },
+                    { "false", "false", "false", "0", "gated_delta_rule_chunk_delta_h_vfused" } };
 
 static uint64_t workspace_of(gpu_bench *b, const gdn_shape *shape, const uint32_t *u32, const char **entry, bool *ok) {
     gdn_route r = { .struct_size = (uint32_t)sizeof r };
@@ -152,6 +153,7 @@ static bool prefill_one(gpu_bench *b, gdn *const open[ROUTES], uint32_t T, uint3
 static bool open_routes(gpu_bench *b, const gdn_options *base, gdn *open[ROUTES]) {
     for (int kind = 0; kind < ROUTES; kind++) {
         const gdn_setting levers[] = { { "gdn_prefill_fast", route[kind].fast },
+                                       { "gdn_prefill_fast_wn", route[kind].wn },
                                        { "gdn_prefill_tc", route[kind].tc },
                                        { "gdn_pipe", route[kind].pipe } };
         if (!gpu_bench_open(b, base, levers, sizeof levers / sizeof *levers, &open[kind])) return false;

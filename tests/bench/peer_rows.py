@@ -16,8 +16,9 @@ HEADS = ((16, 48), (16, 32))
 ROWS = 4
 FULL = [Case(16, 48, T) for T in (256, 1168, 1193, 2048, 4593, 8192, 32768)] + [Case(16, 48, 8192, 8), Case(2, 8, 8192), Case(16, 32, 8192)]
 SMALL = [Case(16, 48, T) for T in (256, 1168, 8192)] + [Case(16, 48, 8192, 8), Case(2, 8, 8192)]
-LONG = 20000  # tokens: only the fast route of the target is timed beyond
-ROUTES = {"fast": {"gdn_prefill_fast": "true"}, "tensor cores": {"gdn_prefill_fast": "false", "gdn_prefill_tc": "true"},
+LONG = 20000  # tokens: only the fast routes of the target are timed beyond
+ROUTES = {"fast": {"gdn_prefill_fast": "true"}, "fast, W and N": {"gdn_prefill_fast": "true", "gdn_prefill_fast_wn": "true"},
+          "tensor cores": {"gdn_prefill_fast": "false", "gdn_prefill_tc": "true"},
           "scalar": {"gdn_prefill_fast": "false", "gdn_prefill_tc": "false"}}
 
 
@@ -54,9 +55,10 @@ class Work:
             return peer_calls.flashinfer_prefill(case, data)
         calls = {}
         for route, levers in ROUTES.items():
-            if route == "fast" or case.T < LONG:
+            fast = route.startswith("fast")
+            if fast or case.T < LONG:
                 entry, call = gdn_calls.prefill(self.gdn(**levers), case, data)
-                if route != "fast" or "fast" in entry:
+                if not fast or ("fast_wn" if "W" in route else "fast") in entry:
                     calls[f"gdn {route}"] = call
         return calls
 

@@ -19,14 +19,14 @@ struct by_w_and_n {
 
     static void prepare(emu::bench &b, const prefill_case &c, prefill_data &d, scratch &w, const fast_run &r, uint32_t all) {
         const fast_pointers x(c, d, r);
-        const uint32_t here = (r.end ? std::min(all, r.end) : all) - r.begin, ratio = c.nv / c.nk, units = c.nk * here * c.batch();
+        const uint32_t end = r.end ? std::min(all, r.end) : all, ratio = c.nv / c.nk, units = c.nk * (end - r.begin) * c.batch();
         const uint32_t heads = r.heads ? r.heads : ratio, whole = std::min(r.whole, units);
         const uint32_t blocks = whole + (units - whole) * ((ratio + heads - 1) / heads);
         if (!blocks) return;
         b.run("prepare", { blocks }, 256, gdn_wn::PREPARE_SMEM, swizzled(r.proxy), { *w.k, *w.q, *w.t, *w.p, *w.scalars }, [&] {
             gated_delta_rule_fast_wn_prepare(x.q, x.k, x.gate, x.beta, w.k->p, w.q->p, w.t->p, w.p->p, w.scalars->p, c.batch(), c.longest(),
                                              all, c.nk, c.nv, c.qk_stride(), c.gb_stride(), x.cu, c.packed, x.in, x.out, c.scale, r.begin,
-                                             r.end, 0, whole, heads);
+                                             end, 0, whole, heads);
         });
     }
     static void run(emu::bench &b, const prefill_case &c, prefill_data &d, scratch &w, const fast_run &r) {

@@ -130,6 +130,7 @@ typedef struct gt_rule {
     uint32_t ckpt_every, pad, layout, map, form, flags, shift;
     uint64_t max_workspace;
     double gate_lo, gate_hi;
+    double alike; /* of keys and queries: <k, k'> is about that */
     float scale;
 } gt_rule;
 /* The workspace is what target g's plan asks for; the cpu target does not look at it. */

@@ -158,7 +158,7 @@ out:
 }
 
 /* One graph of a prefill, captured once, serves the lengths that the offsets hold when it is replayed. */
-static void prefill_lengths(gt *t, const char *route, const char *fast, const char *tc, size_t kernels) {
+static void prefill_lengths(gt *t, const char *route, const char *fast, const char *wn, const char *tc, size_t kernels) {
     enum { N = 3, ROWS = 201 };
     static const uint32_t most[N] = { 67, 67, 67 };
     static const int32_t offsets[][N + 1] = {
@@ -171,7 +171,8 @@ static void prefill_lengths(gt *t, const char *route, const char *fast, const ch
     gpu_graph graph = { 0 };
     void *stream = NULL;
     if (!gt_begin(t, "prefill_one_graph_for_many_lengths_%s", route)) return;
-    gdn *g = gt_needs_device(t) ? gt_open(t, t->target, "gdn_prefill_fast", fast, "gdn_prefill_tc", tc, NULL) : NULL;
+    gdn *g =
+        gt_needs_device(t) ? gt_open(t, t->target, "gdn_prefill_fast", fast, "gdn_prefill_fast_wn", wn, "gdn_prefill_tc", tc, NULL) : NULL;
     if (!g) goto out;
     gt_prefill_job(t, g, &p, &s, &job);
     for (uint32_t i = 0; i < job.n_ptr; i++) job.buf[i].tol = 0;
@@ -206,8 +207,11 @@ void gt_test_capture(gt *t) {
     for (int mode = GPU_CAPTURE_GLOBAL; mode <= GPU_CAPTURE_RELAXED; mode++) refused_in_capture(t, mode);
     small_large_small(t);
     if (strcmp(t->target, "hopper") == 0) {
-        if (!getenv("GPU_TEST_NO_FAST")) prefill_lengths(t, "fast", "true", "true", 2);
-        prefill_lengths(t, "tensor_cores", "false", "true", 3);
+        if (!getenv("GPU_TEST_NO_FAST")) {
+            prefill_lengths(t, "fast", "true", "false", "true", 2);
+            prefill_lengths(t, "fast_wn", "true", "true", "true", 2);
+        }
+        prefill_lengths(t, "tensor_cores", "false", "false", "true", 3);
     }
-    prefill_lengths(t, "scalar", "false", "false", 3);
+    prefill_lengths(t, "scalar", "false", "false", "false", 3);
 }

@@ -181,15 +181,15 @@ static void packed(gt *t, gdn *g, const expected *e, const length_bytes *bytes) 
 }
 
 typedef struct length_route {
-    const char *name, *entry, *fast, *tc, *pipe, *vtile; /* entry: of explain; NULL: not looked at */
+    const char *name, *entry, *fast, *wn, *tc, *pipe, *vtile; /* entry: of explain; NULL: not looked at */
     uint32_t top;
 } length_route;
 
 static void one_route(gt *t, const length_route *r, expected *e) {
     static length_bytes bytes[LONGEST + 1];
     if (!gt_begin(t, "prefill_every_T_to_%u_%s", r->top, r->name)) return;
-    gdn *g = gt_open(t, t->target, "gdn_prefill_fast", r->fast, "gdn_prefill_tc", r->tc, "gdn_pipe", r->pipe, r->vtile ? "gdn_vtile" : NULL,
-                     r->vtile, NULL);
+    gdn *g = gt_open(t, t->target, "gdn_prefill_fast", r->fast, "gdn_prefill_fast_wn", r->wn, "gdn_prefill_tc", r->tc, "gdn_pipe", r->pipe,
+                     r->vtile ? "gdn_vtile" : NULL, r->vtile, NULL);
     const char *entry = strcmp(t->target, "cpu") == 0 ? NULL : r->entry;
     e->top = r->top;
     if (g && (e->made || expect(t, e)) && single_calls(t, g, entry, e, bytes)) packed(t, g, e, bytes);
@@ -199,19 +199,20 @@ static void one_route(gt *t, const length_route *r, expected *e) {
 
 void gt_test_lengths(gt *t) {
     static const length_route routes[] = {
-        { "fast", "gated_delta_rule_fast_fwd", "true", "true", "1", NULL, LONGEST },
-        { "tensor_cores", "gated_delta_rule_chunk_delta_h_tcfuse_x2", "false", "true", "1", NULL, 200 },
-        { "pipe", "gated_delta_rule_chunk_delta_h_pipe", "false", "false", "1", NULL, 200 },
-        { "vfused", "gated_delta_rule_chunk_delta_h_vfused", "false", "false", "0", NULL, 200 },
-        { "vtile", "gated_delta_rule_chunk_delta_h_vtile", "false", "false", "0", "1", 200 },
+        { "fast", "gated_delta_rule_fast_fwd", "true", "false", "true", "1", NULL, LONGEST },
+        { "fast_wn", "gated_delta_rule_fast_wn_fwd", "true", "true", "true", "1", NULL, 300 },
+        { "tensor_cores", "gated_delta_rule_chunk_delta_h_tcfuse_x2", "false", "false", "true", "1", NULL, 200 },
+        { "pipe", "gated_delta_rule_chunk_delta_h_pipe", "false", "false", "false", "1", NULL, 200 },
+        { "vfused", "gated_delta_rule_chunk_delta_h_vfused", "false", "false", "false", "0", NULL, 200 },
+        { "vtile", "gated_delta_rule_chunk_delta_h_vtile", "false", "false", "false", "0", "1", 200 },
     };
     if (getenv("GPU_TEST_NO_LENGTHS")) return; /* under a sanitizer: the other lengths have to do */
     const bool hopper = strcmp(t->target, "hopper") == 0, cpu = strcmp(t->target, "cpu") == 0; /* whose routes are one */
     expected e = { false, 0, t->brief ? 50 : 1, calloc(LONGEST * ROW, 2), calloc((LONGEST + 1ull) * ONE, 4) };
     if (!e.out || !e.state) abort();
     for (uint32_t i = 0; i < GT_N(routes); i++) {
-        if ((!hopper && i < 2) || (cpu && i > 2)) continue; /* no kernels of these there */
-        if (i == 0 && getenv("GPU_TEST_NO_FAST")) continue;
+        if ((!hopper && i < 3) || (cpu && i > 3)) continue; /* no kernels of these there */
+        if (i < 2 && getenv("GPU_TEST_NO_FAST")) continue;
         one_route(t, &routes[i], &e);
     }
     free(e.state);

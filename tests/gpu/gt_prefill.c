@@ -9,12 +9,18 @@
 #define OUT_TOL   4e-3
 #define STATE_TOL 2.5e-3
 
-static void unit_rows(gt *t, uint16_t *p, uint64_t rows, uint32_t heads, uint32_t dim, uint64_t stride) {
+/* alike: the square of each row's part in a direction that all have. */
+static void unit_rows(gt *t, uint16_t *p, uint64_t rows, uint32_t heads, uint32_t dim, uint64_t stride, double alike) {
     double x[128];
+    const double middle = sqrt(alike / dim), own = sqrt((1 - alike) * 3 / dim); /* of uniform [-1, 1]: the square is 1 / 3 */
     for (uint64_t r = 0; r < rows; r++)
         for (uint32_t h = 0; h < heads; h++) {
             double sum = 0;
-            for (uint32_t i = 0; i < dim; i++) x[i] = rng_uniform(&t->r, -1, 1), sum += x[i] * x[i];
+            for (uint32_t i = 0; i < dim; i++) {
+                x[i] = rng_uniform(&t->r, -1, 1);
+                if (alike > 0) x[i] = (i % 3 ? middle : -middle) + own * x[i];
+                sum += x[i] * x[i];
+            }
             for (uint32_t i = 0; i < dim; i++) p[r * stride + h * dim + i] = num_to_bf16(x[i] / sqrt(sum));
         }
 }
@@ -70,8 +76,8 @@ void gt_prefill_job(gt *t, gdn *g, const gt_rule *p, gt_shapes *s, gt_job *job) 
     memset(k, 0xFF, all * qk * 2);
     memset(v, 0xFF, all * vs * 2);
     memset(gates, 0xFF, all * gb * 4);
-    unit_rows(t, q + p->first * qk, rows, p->nk, D, qk);
-    unit_rows(t, k + p->first * qk, rows, p->nk, D, qk);
+    unit_rows(t, q + p->first * qk, rows, p->nk, D, qk, p->alike);
+    unit_rows(t, k + p->first * qk, rows, p->nk, D, qk, p->alike);
     const double lo = p->gate_hi > 0 ? p->gate_lo : 0.8, hi = p->gate_hi > 0 ? p->gate_hi : 0.999;
     for (uint64_t r = p->first; r < p->first + rows; r++) {
         num_fill(v + r * vs, GDN_BF16, (uint64_t)p->nv * D, &t->r, -0.5, 0.5);
@@ -263,18 +269,25 @@ static void recurrence(const gt_job *job, const gdn_rule_shape *s, uint32_t T, u
     }
 }
 
-enum { SCALAR, TENSOR_CORES, FAST, ROUTES };
-static void errors(gt *t, uint32_t T, uint32_t route) {
-    static const char *const name[] = { "scalar", "tensor_cores", "fast" };
-    const double out = route == FAST ? 1.9e-3 : 3.5e-3, state = route == FAST ? 5e-4 : 2.5e-3;
-    const gt_rule p = { .nk = 2, .nv = 6, .rows = T };
+enum { SCALAR, TENSOR_CORES, FAST, FAST_WN, ROUTES };
+/* alike: keys and queries are, and decays near 1; 0: not. */
+static void errors(gt *t, uint32_t T, uint32_t route, double alike) {
+    static const struct {
+        const char *name, *tc, *fast, *wn, *entry; /* entry: how its name begins */
+        double out, state;
+    } routes[ROUTES] = { { "scalar", "false", "false", "false", "", 3.5e-3, 2.5e-3 },
+                         { "tensor_cores", "true", "false", "false", "", 3.5e-3, 2.5e-3 },
+                         { "fast", "false", "true", "false", "gated_delta_rule_fast_", 1.9e-3, 5e-4 },
+                         { "fast_wn", "false", "true", "true", "gated_delta_rule_fast_wn_", 1.9e-3, 5e-4 } };
+    const double out = routes[route].out, state = routes[route].state;
+    const gt_rule p = { .nk = 2, .nv = 6, .rows = T, .alike = alike, .gate_lo = 0.999, .gate_hi = alike > 0 ? 1 : 0 };
     gt_shapes s;
     gt_job job;
     gt_live l = { 0 };
-    if (!gt_begin(t, "prefill_error_against_f64_%s_T%u", name[route], T)) return;
+    if (!gt_begin(t, "prefill_error_against_f64_%s%s_T%u", routes[route].name, alike > 0 ? "_keys_alike" : "", T)) return;
     if (gt_needs_device(t) && (route == SCALAR || gt_needs_hopper(t))) {
-        gdn *g = gt_open(t, t->target, "gdn_prefill_tc", route == TENSOR_CORES ? "true" : "false", "gdn_prefill_fast",
-                         route == FAST ? "true" : "false", NULL);
+        gdn *g = gt_open(t, t->target, "gdn_prefill_tc", routes[route].tc, "gdn_prefill_fast", routes[route].fast, "gdn_prefill_fast_wn",
+                         routes[route].wn, NULL);
         gt_prefill_job(t, g, &p, &s, &job);
         const uint64_t n = (uint64_t)T * p.nv * 128, m = (uint64_t)p.nv * 128 * 128;
         double *o = gt_keep(t, n * 8), *S = gt_keep(t, m * 8), *x = gt_keep(t, (n > m ? n : m) * 8);
@@ -289,7 +302,7 @@ static void errors(gt *t, uint32_t T, uint32_t route) {
             gt_figure(t, "state_rel_rms", es.rel_rms);
             (void)gt_check(t, eo.finite && eo.rel_rms <= out, "output: relative RMS %.3g, bound %.3g", eo.rel_rms, out);
             (void)gt_check(t, es.finite && es.rel_rms <= state, "state: relative RMS %.3g, bound %.3g", es.rel_rms, state);
-            (void)gt_check(t, route != FAST || !strncmp(gt_entry(&l), "gated_delta_rule_fast_", 22), "%s ran", gt_entry(&l));
+            (void)gt_check(t, !strncmp(gt_entry(&l), routes[route].entry, strlen(routes[route].entry)), "%s ran", gt_entry(&l));
             x[7] = -x[7] + 1; /* a wrong state is told */
             (void)gt_check(t, num_compare(S, x, m).rel_rms > state, "control: a wrong state is within the bound");
         }
@@ -349,8 +362,8 @@ static void far_rows(gt *t) {
     gt_end(t);
 }
 
-/* On the routes of t->dev. */
-static void on_route(gt *t) {
+/* On the routes of t->dev. small: with heads of 64, which the fast prefill has not. */
+static void on_route(gt *t, bool small) {
     static const uint32_t tails[] = { 1, 63, 64, 65, 103, 200 }, len[] = { 3, 0, 70, 17, 130, 5 }, zero[] = { 0, 0 };
     static const int32_t slots[] = { 4, 0, -1, 6, 2, 7 }, out[] = { 1, 3, 5, -1, 8, 7 };
     static const uint8_t fresh[] = { 0, 1, 1, 0, 0, 1 };
@@ -372,6 +385,7 @@ static void on_route(gt *t) {
                           .layout = form & 1,
                           .map = form >> 1 & 1,
                           .form = form & 4 ? GDN_GATE_LOG : GDN_GATE_LINEAR });
+        if (!small) continue;
         (void)snprintf(name, sizeof name, "dim_64_form_%u", form);
         pair(t, name,
              &(gt_rule) { .nk = 2,
@@ -431,18 +445,18 @@ static void in_segments(gt *t) {
     cuts(t, 8192, true);
 }
 
-/* The fast prefill: the same tests, lengths around its tiles, many runs. */
-static void fast_route(gt *t) {
+/* The fast prefill, by T and P or by W and N: the same tests, lengths around its tiles, of which the latter has some, many runs. */
+static void fast_route(gt *t, bool wn) {
     static const uint32_t T[] = { 2,  8,  15, 16,  17,  31,  32,  33,  47,  48,  49,  62,  66,  79,  80,  81,
                                   95, 96, 97, 112, 127, 128, 129, 144, 160, 190, 191, 192, 193, 199, 257, 300 };
     gdn *const lent = t->dev;
     char name[32];
     if (strcmp(t->target, "hopper") != 0 || getenv("GPU_TEST_NO_FAST")) return;
-    t->dev = gt_open(t, t->target, "gdn_prefill_fast", "true", NULL);
-    t->prefix = "fast_";
+    t->dev = gt_open(t, t->target, "gdn_prefill_fast", "true", "gdn_prefill_fast_wn", wn ? "true" : "false", NULL);
+    t->prefix = wn ? "fast_wn_" : "fast_";
     if (t->dev) {
-        on_route(t);
-        for (uint32_t i = 0; i < GT_N(T) && !t->brief; i++) {
+        on_route(t, !wn);
+        for (uint32_t i = 0; i < GT_N(T) && !t->brief; i += wn ? 4 : 1) {
             (void)snprintf(name, sizeof name, "T%u", T[i]);
             pair(t, name, &(gt_rule) { .nk = 1, .nv = 1 + i % 4, .rows = T[i], .pad = 8 });
         }
@@ -456,16 +470,19 @@ static void fast_route(gt *t) {
 }
 
 void gt_test_prefill(gt *t) {
-    on_route(t);
-    fast_route(t);
+    on_route(t, true);
+    fast_route(t, false);
+    fast_route(t, true);
     if (t->brief) return;
     for (uint32_t i = 0; i < 3; i++) {
         static const uint32_t T[] = { 300, 1624, 8200 };
         same_by_levers(t, "pipe_is_vfused", "gdn_pipe", "1", "0", T[i]);
         same_by_levers(t, "mma8_is_fwd_o", "gdn_no_fwd_o_mma8", "false", "true", T[i]);
         static const uint32_t E[] = { 256, 1193, 4593 };
-        for (uint32_t route = SCALAR; route < ROUTES; route++) errors(t, E[i], route);
+        for (uint32_t route = SCALAR; route < ROUTES; route++) errors(t, E[i], route, 0);
     }
+    errors(t, 256, FAST_WN, 0.5);
+    errors(t, 1193, FAST_WN, 0.9);
     again(t, 100);
     far_rows(t);
 }
