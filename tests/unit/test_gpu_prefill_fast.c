@@ -200,11 +200,129 @@ static void fast_guards_and_lines(void **state) {
     down(&b);
 }
 
+/* By W and N: the lever's kernels, what they are given, segments. */
+#define WN "gated_delta_rule_fast_wn_"
+enum { WN_FWD_SMEM = 230384, WN_PREPARE_SMEM = 104480 };
+static const char *const wn_levers[] = { "gdn_prefill_fast", "true", "gdn_prefill_fast_wn", "true", NULL };
+static void wn_launches(void **state) {
+    (void)state;
+    bench b;
+    gdn_rule_shape s = shape_of();
+    gdn_route r = { .struct_size = (uint32_t)sizeof r };
+    const uint32_t u32[] = { 2, 130 };
+    up(&b, "hopper", wn_levers);
+    if (make(&b, &s)) fail_msg("plan: %s", b.text);
+    assert_int_equal(b.id->ops->explain(b.plan, 2, u32, &r), GDN_OK);
+    assert_string_equal(r.entry, WN "fwd");
+    assert_string_equal(r.lever, "gdn_prefill_fast_wn");
+    assert_true(r.chosen == 1 && !r.guard && !r.n_refused && r.grid[0] == 132 && r.grid[1] == 1 && r.smem_bytes == WN_FWD_SMEM);
+    const uint64_t ws = r.workspace_bytes;
+    b.m.params = 26;
+    assert_int_equal(launch(&b, AT(2), 0, 2, 130), GDN_OK);
+    assert_int_equal(b.m.launches, 2);
+    ran(&b, 0, WN "prepare", 192, 1, 1, 256, WN_PREPARE_SMEM); /* 96 chunks of a key head, each by two blocks */
+    ran(&b, 1, WN "fwd", 132, 1, 1, 512, WN_FWD_SMEM);         /* of 192 tasks */
+    assert_true(mock_said(&b.m, "GDN prefill: " WN "fwd ([defaults] gdn_prefill_fast_wn; the contract pipeline stays bound"));
+    assert_true(mock_said(&b.m, "GDN prefill: " WN "fwd (METRALE_GDN_PREFILL_FAST_WN; f16 wgmma operands"));
+    assert_false(mock_said(&b.m, "NOT running"));
+    /* The scratch lies inside the workspace, in order, and both are given the same. */
+    const uint64_t *const p = b.m.history[0].param, *const f = b.m.history[1].param, chunks = 8192 / 64 + 4;
+    const uint64_t bytes[] = { chunks * 16 * 16384, chunks * 16 * 16384, chunks * 48 * 16384, chunks * 48 * 8192, chunks * 48 * 272 };
+    assert_true(p[4] >= AT(100) && p[8] + bytes[4] <= AT(100) + ws);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_true(p[4 + i] == f[3 + i] && p[4 + i] % 16 == 0);
+        if (i < 4) assert_true(p[4 + i] + bytes[i] == p[5 + i]);
+    }
+    assert_true((uint32_t)p[24] == 0 && (uint32_t)p[25] == 2); /* none by a block of its own; heads of a block */
+    static const uint32_t shared[][4] = {
+        { 1, 48, 0, 1 }, { 4, 192, 0, 1 }, { 16, 256, 256, 3 }, { 19, 384, 264, 1 }, { 33, 528, 528, 3 }
+    };
+    for (uint32_t i = 0; i < 5; i++) { /* chunks; blocks, those with all heads, heads of the others */
+        assert_int_equal(launch(&b, AT(2), 0, 1, 64 * shared[i][0]), GDN_OK);
+        ran(&b, 0, WN "prepare", shared[i][1], 1, 1, 256, WN_PREPARE_SMEM);
+        assert_true((uint32_t)p[24] == shared[i][2] && (uint32_t)p[25] == shared[i][3]);
+        ran(&b, 1, WN "fwd", 96, 1, 1, 512, WN_FWD_SMEM);
+    }
+    b.m.params = 0;
+    assert_int_equal(launch(&b, AT(2), 0, 2, 0), GDN_OK); /* no tokens: states only */
+    assert_int_equal(b.m.launches, 1);
+    ran(&b, 0, WN "fwd", 132, 1, 1, 512, WN_FWD_SMEM);
+    s.max_batch = 1;
+    s.max_workspace = 10ull * 48 * 82176 + 8192;
+    assert_int_equal(make(&b, &s), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 0, 1, 25 * 64 - 3), GDN_OK);
+    assert_int_equal(b.m.launches, 1 + 3 * 2); /* tables, then 10 + 10 + 5 chunks */
+    ran(&b, 1, WN "prepare", 160, 1, 1, 256, WN_PREPARE_SMEM);
+    s = shape_of();
+    s.ckpt_every = 64;
+    assert_int_equal(make(&b, &s), GDN_OK);
+    b.m.params = 24; /* checkpoints: an entry of its own */
+    assert_int_equal(launch(&b, AT(2), 1u << GDN_PREFILL_P_CKPT, 2, 64), GDN_OK);
+    ran(&b, 2, WN "fwd_ext", 132, 1, 1, 512, WN_FWD_SMEM);
+    assert_true(b.m.history[2].param[22] == AT(GDN_PREFILL_P_CKPT + 1) && (uint32_t)b.m.history[2].param[23] == 64);
+    b.m.params = 0;
+    down(&b);
+    up(&b, "hopper", wn_levers);
+    s = shape_of();
+    s.nk = 2, s.nv = 8, s.max_batch = 1, s.max_tokens = 8192;
+    s.qk_stride = s.v_stride = (2 * 2 + 8) * 128, s.gb_stride = 2 * 8;
+    if (make(&b, &s)) fail_msg("plan: %s", b.text);
+    b.m.params = 24;
+    assert_int_equal(launch(&b, AT(2), 0, 1, 8192), GDN_OK);
+    assert_int_equal(b.m.launches, 4);
+    ran(&b, 0, WN "prepare", 256, 1, 1, 256, WN_PREPARE_SMEM);
+    ran(&b, 1, WN "carry", 128, 1, 1, 512, WN_FWD_SMEM); /* four full segments */
+    ran(&b, 2, FAST "join", 8, 1, 8, 256, 0);
+    ran(&b, 3, WN "pass", 80, 1, 1, 512, WN_FWD_SMEM);
+    const uint64_t *const c = b.m.history[1].param, scalars = 129ull * 8 * 272, states = (129 / 26 + 1) * 8ull * 65536;
+    for (uint32_t i = 1; i < 4; i++) assert_memory_equal(b.m.history[i].param, c, 24 * sizeof *c);
+    assert_int_equal(b.id->ops->explain(b.plan, 0, NULL, &r), GDN_OK);
+    assert_true(c[21] >= c[7] + scalars && c[22] == c[21] + states && c[23] + states <= AT(100) + r.workspace_bytes);
+    b.m.params = 0;
+    down(&b);
+}
+
+/* What does not load: T and P run, and it is said. Without the fast prefill the lever is about nothing. */
+static void wn_falls_back(void **state) {
+    (void)state;
+    static const char *const off[] = { "gdn_prefill_fast", "false", "gdn_prefill_fast_wn", "true", NULL };
+    static const char *const lost[] = { WN "fwd", WN "prepare" };
+    char text[256];
+    bench b;
+    gdn_rule_shape s = shape_of();
+    gdn_route r = { .struct_size = (uint32_t)sizeof r };
+    for (uint32_t i = 0; i < 2; i++) {
+        up(&b, "hopper", wn_levers);
+        b.m.broken_entry = lost[i];
+        if (make(&b, &s)) fail_msg("plan: %s", b.text);
+        assert_int_equal(b.id->ops->explain(b.plan, 0, NULL, &r), GDN_OK);
+        (void)snprintf(text, sizeof text, "%s did not load", lost[i]);
+        assert_true(r.chosen == 0 && strncmp(r.entry, FAST "fwd", strlen(FAST "fwd")) == 0);
+        assert_string_equal(r.guard, text);
+        assert_string_equal(r.lever, "gdn_prefill_fast_wn");
+        assert_true(r.n_refused == 1 && strcmp(r.refused[0].lever, "gdn_prefill_fast_wn") == 0 && strcmp(r.refused[0].guard, text) == 0);
+        for (uint32_t k = 0; k < 2; k++) assert_int_equal(launch(&b, AT(2), 0, 2, 2048), GDN_OK);
+        ran(&b, 1, FAST "fwd", 132, 1, 1, 512, FAST_SMEM);
+        (void)snprintf(text, sizeof text,
+                       "GDN prefill: the fast prefill by W and N is NOT running: %s did not load; " FAST
+                       "fwd runs (METRALE_GDN_PREFILL_FAST_WN)",
+                       lost[i]);
+        assert_int_equal(mock_count_lines(&b.m, text), 1);
+        assert_true(mock_said(&b.m, "GDN prefill: " FAST "fwd (METRALE_GDN_PREFILL_FAST; "));
+        down(&b);
+    }
+    up(&b, "hopper", off);
+    assert_int_equal(make(&b, &s), GDN_OK);
+    assert_int_equal(launch(&b, AT(2), 0, 2, 2048), GDN_OK);
+    assert_int_equal(b.id->ops->explain(b.plan, 0, NULL, &r), GDN_OK);
+    assert_true(r.n_refused == 0 && strncmp(r.entry, DELTA_H, strlen(DELTA_H)) == 0 && !mock_said(&b.m, "W and N"));
+    down(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fast_launches),
-        cmocka_unit_test(fast_segments),
-        cmocka_unit_test(fast_guards_and_lines),
+        cmocka_unit_test(fast_launches), cmocka_unit_test(fast_segments), cmocka_unit_test(fast_guards_and_lines),
+        cmocka_unit_test(wn_launches),   cmocka_unit_test(wn_falls_back),
     };
     return cmocka_run_group_tests_name("the fast prefill on the mocked backend", tests, NULL, NULL);
 }
