@@ -6,14 +6,6 @@
 
 namespace gdn_fast {
 /* ---- warps 0..3. Accumulators of 32 columns hold tokens 8 j + 2 t, +1 of value columns g and g + 8 in [4 j..4 j + 3] ---- */
-struct lane_place {
-    uint32_t t;      /* lane % 4 */
-    uint32_t v;      /* value column of g, in the head */
-    uint32_t matrix; /* this lane's row of an 8 x 8 matrix in V's and O's tiles */
-};
-GDN_DEVICE lane_place place_lane(const fwd_place &at, uint32_t warp, uint32_t lane) {
-    return lane_place { lane % 4, at.column + warp * 16 + lane / 4, place(lane / 16 * 8 + lane % 8, (warp * 2 + lane / 8 % 2) * 8) };
-}
 GDN_DEVICE void pack_state(uint32_t *to, const float (&s)[32]) {
     GDN_UNROLL
     for (uint32_t i = 0; i < 16; i++) to[i] = gdn_pack_f16(s[2 * i], s[2 * i + 1]);
@@ -22,9 +14,6 @@ GDN_DEVICE void pack_state(uint32_t *to, const float (&s)[32]) {
 GDN_DEVICE void load_scalars(float4 (&to)[4], const float *from, const lane_place &l) {
     GDN_UNROLL
     for (uint32_t j = 0; j < 4; j++) to[j] = gdn_ld16f(from + 16 * j + 4 * l.t);
-}
-GDN_DEVICE float2 of_eight(const float4 (&x)[4], uint32_t j) {
-    return j % 2 ? float2 { x[j / 2].z, x[j / 2].w } : float2 { x[j / 2].x, x[j / 2].y };
 }
 /* bv = beta V^T, half `half` of the tokens. */
 GDN_DEVICE void load_values(float (&bv)[32], const unsigned char *tile, const float *scalars, const lane_place &l, uint32_t half) {
@@ -68,16 +57,6 @@ GDN_DEVICE void make_u(uint32_t (&u)[16], uint32_t (&ud)[16], const float (&x)[3
         ud[2 * j + 1] = gdn_pack_f16(x[4 * j + 2] * d.x, x[4 * j + 3] * d.y);
     }
 }
-template <class F> GDN_DEVICE void each_state(const lane_place &l, F visit) {
-    GDN_UNROLL
-    for (uint32_t j = 0; j < 8; j++) {
-        GDN_UNROLL
-        for (uint32_t i = 0; i < 4; i++)
-            visit(4 * j + i, gdn_state_at(8 * j + 2 * l.t + i % 2, l.v + i / 2 * 8, DIM, DIM),
-                  gdn_state_at(64 + 8 * j + 2 * l.t + i % 2, l.v + i / 2 * 8, DIM, DIM));
-    }
-}
-
 /* O^T of a chunk leaves. */
 GDN_DEVICE void put_output(const fwd_place &at, const float (&out)[32], uint32_t two, const lane_place &l) {
     unsigned char *const buffer = at.smem + FWD_O + two * PANEL;
@@ -89,10 +68,6 @@ GDN_DEVICE void put_output(const fwd_place &at, const float (&out)[32], uint32_t
         gdn_stmatrix_x4_trans(buffer + l.matrix + j * 2048, o);
     }
     gdn_mbar_arrive(at.bars->done[two]);
-}
-/* A wait that is rarely one. */
-GDN_DEVICE void wait_unless(bool ready, gdn_mbarrier &bar, uint32_t parity) {
-    if (!ready) gdn_mbar_wait(bar, parity);
 }
 template <int N> GDN_DEVICE void scale(float (&s)[N], float by) {
     GDN_UNROLL

@@ -41,7 +41,7 @@ struct each_task_of {
     const fwd_args &o;
     const gdn_rule_ext &ext;
     unsigned char *smem;
-    template <class F> __device__ __forceinline__ void operator()(F visit) const { each_task(o, ext, smem, visit); }
+    template <class F> __device__ __forceinline__ void operator()(F visit) const { each_task(o, ext, smem, blockIdx.x, visit); }
 };
 /* Warps 4 to 15. each(visit): the tasks of this block. */
 template <class E> GDN_DEVICE void serve(const fwd_args &o, unsigned char *smem, uint32_t warp, E each) {

@@ -6,15 +6,6 @@
 #include "gdn_wn_states.cuh"
 
 namespace gdn_wn {
-/* ---- warps 0..3. Accumulators of 32 columns hold tokens 8 j + 2 t, +1 of value columns g and g + 8 in [4 j..4 j + 3] ---- */
-struct lane_place {
-    uint32_t t;      /* lane % 4 */
-    uint32_t v;      /* value column of g, in the head */
-    uint32_t matrix; /* this lane's row of an 8 x 8 matrix in V's and O's tiles */
-};
-GDN_DEVICE lane_place place_lane(const fwd_place &at, uint32_t warp, uint32_t lane) {
-    return lane_place { lane % 4, at.column + warp * 16 + lane / 4, place(lane / 16 * 8 + lane % 8, (warp * 2 + lane / 8 % 2) * 8) };
-}
 /* What is kept from chunk to chunk: S^T in f32 and as f16 operands, S^T K^T, S^T Q^T that becomes O^T, V^T, R^T; e^gc, and e^gc_last. */
 struct pass_registers {
     float s0[32], s1[32], x[32], out[32], v[32];
@@ -28,10 +19,6 @@ GDN_DEVICE void pack_state(pass_registers &p) {
         p.sh[i] = gdn_pack_f16(p.s0[2 * i], p.s0[2 * i + 1]);
         p.sh[16 + i] = gdn_pack_f16(p.s1[2 * i], p.s1[2 * i + 1]);
     }
-}
-/* Of 16 scalars of a lane, two of each 8 tokens. */
-GDN_DEVICE float2 of_eight(const float4 (&x)[4], uint32_t j) {
-    return j % 2 ? float2 { x[j / 2].z, x[j / 2].w } : float2 { x[j / 2].x, x[j / 2].y };
 }
 /* V^T and scalars of the chunk at `t`, all of which is there. */
 GDN_DEVICE void load_values(pass_registers &p, const fwd_place &at, const turns &t, const lane_place &l) {
@@ -87,10 +74,6 @@ GDN_DEVICE void scale_state(pass_registers &p) {
     gdn_pin(p.s0);
     gdn_pin(p.s1);
 }
-/* A wait that is rarely one: the answer has been asked for before. */
-GDN_DEVICE void wait_unless(bool ready, gdn_mbarrier &bar, uint32_t parity) {
-    if (!ready) gdn_mbar_wait(bar, parity);
-}
 GDN_DEVICE bool is_empty(const fwd_place &at, const turns &t) {
     return gdn_mbar_test(at.bars->out_free[t.two()], t.two_parity());
 }
@@ -107,15 +90,6 @@ GDN_DEVICE void put_output(const pass_registers &p, const fwd_place &at, const t
     }
     gdn_mbar_arrive(at.bars->done[t.two()]);
     gdn_mbar_arrive(at.bars->back_free[t.stage]);
-}
-template <class F> GDN_DEVICE void each_state(const lane_place &l, F visit) {
-    GDN_UNROLL
-    for (uint32_t j = 0; j < 8; j++) {
-        GDN_UNROLL
-        for (uint32_t i = 0; i < 4; i++)
-            visit(4 * j + i, gdn_state_at(8 * j + 2 * l.t + i % 2, l.v + i / 2 * 8, DIM, DIM),
-                  gdn_state_at(64 + 8 * j + 2 * l.t + i % 2, l.v + i / 2 * 8, DIM, DIM));
-    }
 }
 GDN_DEVICE void store_state(const pass_registers &p, const fwd_place &at, float *to) {
     each_state(place_lane(at, gdn_warp(), gdn_anew(gdn_lane())), [&](uint32_t i, uint32_t a, uint32_t b) {

@@ -4,69 +4,13 @@
 #include "gdn_wn_fwd.cuh"
 
 namespace gdn_wn {
-struct segment_args {
-    fwd_args pass;
-    uint32_t chunks;               /* of a segment */
-    uint32_t count;                /* segments of the longest sequence */
-    float *moved, *added, *begins; /* [segment_of][value head]: M and A, row by row; a state */
-};
-/* The place of a segment among all: chunk_row is its first chunk's, and no two chunks have the same. Below all chunks / chunks of a segment
- * + sequences. */
-GDN_DEVICE uint64_t segment_row(const segment_args &o, uint32_t sequence, uint64_t chunk_row, uint32_t head) {
-    return ((chunk_row / o.chunks + sequence) * o.pass.nv + head) * (DIM * DIM);
-}
-/* Visits (place, part) of this block's tasks, each (sequence, segment, value head) in `parts` of 64 columns. The segments of a
- * sequence that has no tokens: the first alone. */
-template <class F>
-GDN_DEVICE void each_segment(const segment_args &o, const gdn_rule_ext &ext, unsigned char *smem, uint32_t parts, F visit) {
-    const fwd_args &p = o.pass;
-    GDN_NO_UNROLL
-    for (uint32_t task = blockIdx.x; task < parts * p.nv * o.count * o.pass.batch; task += gridDim.x) {
-        const uint32_t segment = task / (parts * p.nv) % o.count, first = segment * o.chunks;
-        fwd_place at;
-        at.sequence = task / (parts * p.nv) / o.count;
-        const gdn_sequence seq = gdn_find_sequence(ext, at.sequence, p.seq_len, p.num_chunks, p.cu, p.is_varlen);
-        if (segment && first >= seq.end) continue;
-        at.head = task / parts % p.nv;
-        at.key_head = gdn_key_head(at.head, p.nk, p.nv);
-        at.column = task % parts % 2 * COLUMNS;
-        at.chunks = min(seq.end - first, o.chunks);
-        at.rows = min(seq.len - first * CHUNK, at.chunks * CHUNK);
-        at.chunk_row = seq.chunk_row + first;
-        at.token = seq.token + (uint64_t)first * CHUNK;
-        at.h = gdn_states_of(ext, o.pass.h_state, false, at.sequence, at.head, p.nv, DIM, DIM);
-        at.fresh = gdn_is_fresh(ext, at.sequence);
-        at.begin = first;
-        at.len = seq.len;
-        at.smem = smem;
-        at.bars = reinterpret_cast<fwd_bars *>(smem + FWD_BARS);
-        visit(at, task % parts);
-    }
-}
-GDN_DEVICE bool is_full(const segment_args &o, const fwd_place &at) {
-    return at.h.in && at.rows == o.chunks * CHUNK;
-}
+typedef gdn_fast::segments_of<fwd_args> segment_args;
 
 /* ---- pass ---- */
-struct each_pass {
-    const segment_args &o;
-    const gdn_rule_ext &ext;
-    unsigned char *smem;
-    template <class F> __device__ __forceinline__ void operator()(F visit) const {
-        each_segment(o, ext, smem, 2, [&](fwd_place &at, uint32_t) {
-            if (has_pass(at)) {
-                at.h.in = o.begins + segment_row(o, at.sequence, at.chunk_row, at.head);
-                at.fresh = false;
-                if (is_full(o, at)) at.h.out = nullptr; /* join has the state behind it */
-            }
-            visit(at);
-        });
-    }
-};
 GDN_DEVICE void pass_segments(const segment_args &o, const gdn_rule_ext &ext) {
     GDN_DYN_SMEM_ALIGNED(unsigned char, smem, 1024);
     const uint32_t warp = gdn_warp();
-    const each_pass each { o, ext, smem };
+    const each_pass<fwd_args> each { o, ext, smem };
     if (threadIdx.x == 0) init_bars(*reinterpret_cast<fwd_bars *>(smem + FWD_BARS));
     gdn_sync_block();
     if (warp < 4) {
@@ -125,23 +69,10 @@ GDN_DEVICE void carry_rows(const fwd_place &at, bool identity, float *to, turns 
         *reinterpret_cast<float2 *>(row + 64) = float2 { p.s1[i], p.s1[i + 1] };
     }
 }
-struct each_carry {
-    const segment_args &o;
-    const gdn_rule_ext &ext;
-    unsigned char *smem;
-    template <class F> __device__ __forceinline__ void operator()(F visit) const {
-        each_segment(o, ext, smem, 4, [&](fwd_place &at, uint32_t part) {
-            const bool identity = part >= 2;
-            if (!is_full(o, at)) return;
-            if (identity) at.rows = 0; /* no values */
-            visit(at, identity, (identity ? o.moved : o.added) + segment_row(o, at.sequence, at.chunk_row, at.head));
-        });
-    }
-};
 GDN_DEVICE void carry(const segment_args &o, const gdn_rule_ext &ext) {
     GDN_DYN_SMEM_ALIGNED(unsigned char, smem, 1024);
     const uint32_t warp = gdn_warp();
-    const each_carry each { o, ext, smem };
+    const each_carry<fwd_args> each { o, ext, smem };
     if (threadIdx.x == 0) init_bars(*reinterpret_cast<fwd_bars *>(smem + FWD_BARS));
     gdn_sync_block();
     turns r;

@@ -101,19 +101,4 @@ GDN_DEVICE void take_outputs(const fwd_args &o, const fwd_place &at, turns &r) {
             if (8 * i < left) gdn_st16_stream(to, x[i]);
     }
 }
-
-/* ---- a sequence that has no chunk here, or is padding: warps 6 and 7 ---- */
-GDN_DEVICE void zero_outputs(const fwd_args &o, const fwd_place &at) {
-    const uint32_t thread = threadIdx.x % 64, unit = thread % 8;
-    for (uint32_t row = thread / 8; row < at.rows; row += 8)
-        gdn_st16(o.output + ((at.token + row) * o.nv + at.head) * DIM + at.column + unit * 8, uint4 { 0, 0, 0, 0 });
-}
-GDN_DEVICE void pass_state(const fwd_place &at) {
-    if (at.h.in == at.h.out && !at.fresh) return;
-    for (uint32_t i = threadIdx.x % 64; i < DIM * COLUMNS; i += 64) {
-        const uint32_t e =
-            GDN_IS_VK ? gdn_state_at(i % DIM, at.column + i / DIM, DIM, DIM) : gdn_state_at(i / COLUMNS, at.column + i % COLUMNS, DIM, DIM);
-        at.h.out[e] = at.fresh ? 0.0f : at.h.in[e];
-    }
-}
 } // namespace gdn_wn

@@ -1,14 +1,26 @@
-/* gdn_wn_task.cuh - what the warps of the fast prefill by W and N, in its serial pass share: shared memory and its barriers, tasks, and
- * whose turn it is. A task is one (sequence, value head) and 64 value columns of it. Who does what is in gdn_wn_fwd.cuh. */
+/* gdn_wn_task.cuh - what the warps of the serial pass share, by W and N: shared memory and its barriers, arguments, and whose turn it is. A
+ * task is one (sequence, value head) and 64 value columns of it. Who does what is in gdn_wn_fwd.cuh. */
 #pragma once
+#include "gdn_fast_places.cuh"
 #include "gdn_wn.cuh"
 
 namespace gdn_wn {
+using gdn_fast::COLUMNS;
+using gdn_fast::each_carry;
+using gdn_fast::each_pass;
+using gdn_fast::each_state;
+using gdn_fast::each_task;
+using gdn_fast::has_pass;
+using gdn_fast::lane_place;
+using gdn_fast::of_eight;
+using gdn_fast::pass_state;
+using gdn_fast::place_lane;
+using gdn_fast::wait_unless;
+using gdn_fast::zero_outputs;
 enum {
     FWD_THREADS = 512,
-    COLUMNS = 64, /* of a task */
-    HALF = 64,    /* rows k of a state that go through the buffer at a time */
-    STAGES = 3,   /* places for the front of a chunk, for its back and for its values */
+    HALF = 64,  /* rows k of a state that go through the buffer at a time */
+    STAGES = 3, /* places for the front of a chunk, for its back and for its values */
     FRONT_K = 0,
     FRONT_Q = TILE,
     FRONT = 2 * TILE,
@@ -26,7 +38,15 @@ enum {
 static_assert(FWD_SMEM == 230384, "the launcher's number");
 static_assert(FWD_BARS % 8 == 0 && FWD_SCALARS % 16 == 0, "mbarriers, bulk copies");
 
+struct fwd_bars {
+    gdn_mbarrier front[STAGES], front_free[STAGES], back[STAGES], back_free[STAGES], v[STAGES], v_free[STAGES];
+    gdn_mbarrier done[2], out_free[2]; /* an output is complete; was taken */
+    gdn_mbarrier state, taken;         /* half of a state is in the buffer; was taken */
+};
+static_assert(sizeof(fwd_bars) <= 192, "FWD_SMEM");
+typedef gdn_fast::task_place<fwd_bars, FWD_BARS> fwd_place;
 struct fwd_args {
+    typedef fwd_place place;
     void *h_state;
     const gdn_bf16 *value;
     gdn_bf16 *output;
@@ -35,23 +55,12 @@ struct fwd_args {
     const int32_t *cu;
     bool is_varlen;
 };
-struct fwd_bars {
-    gdn_mbarrier front[STAGES], front_free[STAGES], back[STAGES], back_free[STAGES], v[STAGES], v_free[STAGES];
-    gdn_mbarrier done[2], out_free[2]; /* an output is complete; was taken */
-    gdn_mbarrier state, taken;         /* half of a state is in the buffer; was taken */
-};
-static_assert(sizeof(fwd_bars) <= 192, "FWD_SMEM");
-/* One task. */
-struct fwd_place {
-    uint32_t head, key_head, column, chunks; /* column: the task's first of the head; chunks: of this launch */
-    uint32_t rows;                           /* tokens in them */
-    uint64_t chunk_row, token;
-    gdn_state_ptrs h; /* in == NULL: padding; out == NULL: the state goes nowhere */
-    bool fresh;
-    uint32_t sequence, begin, len; /* for checkpoints: its first chunk here, its tokens in all */
-    unsigned char *smem;
-    fwd_bars *bars;
-};
+GDN_DEVICE const fwd_args &sizes_of(const fwd_args &o) {
+    return o;
+}
+GDN_DEVICE uint32_t workers_of(const fwd_args &) {
+    return gridDim.x;
+}
 /* The places of a chunk, and the parities of their barriers: of all by `stage`, of outputs by `two`. */
 struct turns {
     uint32_t stage = 0, stage_parity = 0, count = 0;
@@ -67,32 +76,4 @@ struct turns {
         count--;
     }
 };
-
-/* Visits the tasks of this block; all warps find the same. */
-template <class F> GDN_DEVICE void each_task(const fwd_args &o, const gdn_rule_ext &ext, unsigned char *smem, F visit) {
-    GDN_NO_UNROLL
-    for (uint32_t task = blockIdx.x; task < 2 * o.nv * o.batch; task += gridDim.x) {
-        const uint32_t sequence = task / (2 * o.nv);
-        const gdn_sequence seq = gdn_find_sequence(ext, sequence, o.seq_len, o.num_chunks, o.cu, o.is_varlen);
-        fwd_place at;
-        at.head = task / 2 % o.nv;
-        at.key_head = gdn_key_head(at.head, o.nk, o.nv);
-        at.column = task % 2 * COLUMNS;
-        at.chunks = seq.end - seq.begin;
-        at.rows = at.chunks ? min(seq.len - seq.begin * CHUNK, at.chunks * CHUNK) : 0;
-        at.chunk_row = seq.chunk_row;
-        at.token = seq.token + (uint64_t)seq.begin * CHUNK;
-        at.h = gdn_states_of(ext, o.h_state, false, sequence, at.head, o.nv, DIM, DIM);
-        at.fresh = gdn_is_fresh(ext, sequence);
-        at.sequence = sequence;
-        at.begin = seq.begin;
-        at.len = seq.len;
-        at.smem = smem;
-        at.bars = reinterpret_cast<fwd_bars *>(smem + FWD_BARS);
-        visit(at);
-    }
-}
-GDN_DEVICE bool has_pass(const fwd_place &at) {
-    return at.h.in && at.chunks;
-}
 } // namespace gdn_wn
