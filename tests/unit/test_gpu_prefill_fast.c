@@ -311,6 +311,19 @@ static void wn_falls_back(void **state) {
         assert_true(mock_said(&b.m, "GDN prefill: " FAST "fwd (METRALE_GDN_PREFILL_FAST; "));
         down(&b);
     }
+    /* Its module does not compile: those by T and P are, which else are not. */
+    for (uint32_t broken = 0; broken < 2; broken++) {
+        up(&b, "hopper", wn_levers);
+        if (broken) b.m.broken_module = "gated_delta_rule_fast_wn.cu";
+        assert_int_equal(make(&b, &s), GDN_OK);
+        uint32_t t_and_p = 0;
+        for (uint32_t i = 0; i < b.m.modules; i++) t_and_p += strcmp(b.m.module[i].name, "gated_delta_rule_fast.cu") == 0;
+        assert_int_equal(t_and_p, broken);
+        assert_int_equal(launch(&b, AT(2), 0, 2, 2048), GDN_OK);
+        ran(&b, 1, broken ? FAST "fwd" : WN "fwd", 132, 1, 1, 512, broken ? FAST_SMEM : WN_FWD_SMEM);
+        assert_int_equal(mock_said(&b.m, "the fast prefill by W and N is NOT running: " WN "fwd did not load: "), broken);
+        down(&b);
+    }
     up(&b, "hopper", off);
     assert_int_equal(make(&b, &s), GDN_OK);
     assert_int_equal(launch(&b, AT(2), 0, 2, 2048), GDN_OK);
