@@ -17,12 +17,12 @@ enum {
     PREPARE_LOGS = PREPARE_D + PAIR * D_FLOATS * 4,
     PREPARE_FACTORS = PREPARE_LOGS + 2 * MAX_RATIO * CHUNK * 4,
     PREPARE_UNITS = PREPARE_FACTORS + MAX_RATIO * FACTORS * 4, /* two, used in turn: the tokens need the registers */
-    PREPARE_SMEM = PREPARE_UNITS + 64,
+    PREPARE_SMEM = PREPARE_UNITS + 80,
     BAR_BOTH = 0, /* named barriers of a pair, from prepare_place.bars on: of both warpgroups, of the first, of the second */
     BAR_L = 1,
     BAR_P = 2,
 };
-static_assert(PREPARE_SMEM == 67648, "the launcher's number");
+static_assert(PREPARE_SMEM == 67664, "the launcher's number");
 
 struct prepare_args {
     const gdn_bf16 *query, *key;
@@ -31,19 +31,21 @@ struct prepare_args {
     uint32_t seq_len, num_chunks, nk, nv, qk_stride, gb_stride;
     const int32_t *cu;
     bool is_varlen;
-    uint32_t lead; /* chunks of each sequence that are prepared before the pass; the others are rest */
+    uint32_t lead;  /* chunks of each sequence that are prepared before the pass; the others are rest */
+    uint32_t heads; /* value heads of a block in front of the pass: all of a key head, or fewer where there is room */
 };
 struct prepare_unit {
     uint64_t token, qk_token; /* of the chunk's first row */
     uint32_t rows, key_head, chunk_row;
-    uint32_t none; /* no work is left */
+    uint32_t none;  /* no work is left */
+    uint32_t first, all; /* of its value heads; how many the key head has */
 };
-static_assert(2 * sizeof(prepare_unit) == 64, "PREPARE_UNITS");
+static_assert(2 * sizeof(prepare_unit) == 80, "PREPARE_UNITS");
 /* One pair of warpgroups, seen by one thread. */
 struct prepare_place {
     uint32_t thread, warp, lane; /* in the warpgroup */
     uint32_t both;               /* thread in the pair */
-    uint32_t ratio, row;         /* value heads of the key head; this thread's first row of a product, the other is 8 further */
+    uint32_t ratio, row;         /* value heads of the unit; this thread's first row of a product, the other is 8 further */
     uint32_t bars;
     unsigned char *smem;
     float *logs, *betas; /* [ratio][CHUNK]: gc in base 2, beta */
@@ -69,7 +71,7 @@ GDN_DEVICE void load_tokens(const prepare_args &o, const prepare_place &at, uint
         const uint32_t t = i % CHUNK;
         float log = 0.0f, beta = 0.0f;
         if (t < rows) {
-            const uint64_t e = (u.token + t) * o.gb_stride + value_head(head, i / CHUNK, o.nk, at.ratio);
+            const uint64_t e = (u.token + t) * o.gb_stride + value_head(head, u.first + i / CHUNK, o.nk, u.all);
             log = gdn_log_decay(o.gate[e]) * 1.44269504f;
             beta = o.beta[e];
         }
@@ -177,8 +179,8 @@ GDN_DEVICE void put_p(const prepare_place &at, const float (&a)[32], uint32_t he
         }
     }
 }
-GDN_DEVICE uint64_t value_row(const prepare_args &o, const prepare_place &at, const prepare_unit &kept, uint32_t i) {
-    return (uint64_t)kept.chunk_row * o.nv + value_head(kept.key_head, i, o.nk, at.ratio);
+GDN_DEVICE uint64_t value_row(const prepare_args &o, const prepare_unit &kept, uint32_t i) {
+    return (uint64_t)kept.chunk_row * o.nv + value_head(kept.key_head, kept.first + i, o.nk, kept.all);
 }
 GDN_DEVICE void make_p(const prepare_args &o, const prepare_place &at, const prepare_unit &kept, float (&a)[32], float scale) {
     GDN_UNROLL
@@ -186,7 +188,7 @@ GDN_DEVICE void make_p(const prepare_args &o, const prepare_place &at, const pre
     GDN_NO_UNROLL
     for (uint32_t h = 0; h < at.ratio; h++) {
         const float *const gc = at.logs + h * CHUNK;
-        const uint64_t to = value_row(o, at, kept, h);
+        const uint64_t to = value_row(o, kept, h);
         unsigned char *const panel = at.smem + TILE + h % 2 * PANEL;
         put_scalars(at, gc, at.betas + h * CHUNK, scale, o.to.scalars + to * SCALARS);
         if (h != 1) { /* Q, or the P of two heads before, has been sent */
@@ -259,7 +261,7 @@ GDN_DEVICE void make_t(const prepare_args &o, const prepare_place &at, const pre
         if (at.thread == 0) {
             GDN_NO_UNROLL
             for (uint32_t i = 0; i < heads; i++) {
-                const uint64_t to = value_row(o, at, kept, gdn_anew(h + i));
+                const uint64_t to = value_row(o, kept, gdn_anew(h + i));
                 gdn_bulk_store(o.to.t + to * PANEL, s.panel + i * PANEL, PANEL);
             }
             gdn_bulk_commit();
@@ -274,7 +276,7 @@ GDN_DEVICE void prepare_one(const prepare_args &o, const prepare_place &at, uint
     load_tokens(o, at, group, u);
     gdn_fence_async();
     gdn_bar_sync(at.bars + BAR_BOTH, PREPARE_THREADS);
-    if (at.thread == 0) {
+    if (at.thread == 0 && kept.first == 0) {
         const uint64_t to = ((uint64_t)kept.chunk_row * o.nk + kept.key_head) * TILE;
         gdn_bulk_store((group ? o.to.q : o.to.k) + to, at.smem + group * TILE, TILE);
         gdn_bulk_commit();
@@ -311,14 +313,14 @@ GDN_DEVICE prepare_place place_pair(const prepare_args &o, unsigned char *smem, 
     at.factors = reinterpret_cast<float *>(smem + PREPARE_FACTORS);
     return at;
 }
-GDN_DEVICE prepare_unit unit_of(const gdn_sequence &seq, uint32_t chunk, uint32_t key_head) {
+GDN_DEVICE prepare_unit unit_of(const gdn_sequence &seq, uint32_t chunk, uint32_t key_head, uint32_t all) {
     const uint64_t first = (uint64_t)chunk * CHUNK;
     return prepare_unit {
-        seq.token + first, seq.qk_token + first, gdn_chunk_rows(seq, chunk), key_head, seq.chunk_row + chunk - seq.begin, 0
+        seq.token + first, seq.qk_token + first, gdn_chunk_rows(seq, chunk), key_head, seq.chunk_row + chunk - seq.begin, 0, 0, all
     };
 }
 
-/* A block: the unit of (key head, chunk, sequence). All blocks clear the words together. */
+/* A block: the unit of (key head, chunk, sequence), or `heads` of its value heads. All blocks clear the words together. */
 GDN_DEVICE void prepare(const prepare_args &o, const gdn_rule_ext &ext, uint32_t words) {
     GDN_DYN_SMEM_ALIGNED(unsigned char, smem, 1024);
     const uint32_t own = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x, blocks = gridDim.x * gridDim.y * gridDim.z;
@@ -327,9 +329,13 @@ GDN_DEVICE void prepare(const prepare_args &o, const gdn_rule_ext &ext, uint32_t
     const gdn_sequence seq = gdn_find_sequence(ext, blockIdx.z, o.seq_len, o.num_chunks, o.cu, o.is_varlen);
     const uint32_t chunk = seq.begin + blockIdx.y, warp = gdn_warp();
     if (chunk >= seq.end) return;
-    const prepare_unit u = unit_of(seq, chunk, blockIdx.x);
+    const uint32_t parts = gridDim.x / o.nk, key_head = blockIdx.x / parts;
+    prepare_unit u = unit_of(seq, chunk, key_head, o.nv / o.nk);
+    u.first = (blockIdx.x - key_head * parts) * o.heads;
     prepare_unit *const kept = reinterpret_cast<prepare_unit *>(smem + PREPARE_UNITS);
     if (threadIdx.x == 0) *kept = u;
-    prepare_one<false>(o, place_pair(o, smem, threadIdx.x, warp, 1), warp / 4, u, *kept, gdn_output_scale(DIM, ext.scale));
+    prepare_place at = place_pair(o, smem, threadIdx.x, warp, 1);
+    at.ratio = min(o.heads, u.all - u.first);
+    prepare_one<false>(o, at, warp / 4, u, *kept, gdn_output_scale(DIM, ext.scale));
 }
 } // namespace gdn_fast

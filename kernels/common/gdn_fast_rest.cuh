@@ -53,7 +53,7 @@ GDN_DEVICE prepare_unit find_unit(const prepare_args &p, const gdn_rule_ext &ext
     none.none = UNIT_PADDING;
     if (gdn_is_padding(ext, sequence)) return none;
     const gdn_sequence seq = gdn_find_sequence(ext, sequence, p.seq_len, p.num_chunks, p.cu, p.is_varlen);
-    return unit_of(seq, seq.begin + p.lead + x, ticket % p.nk);
+    return unit_of(seq, seq.begin + p.lead + x, ticket % p.nk, p.nv / p.nk);
 }
 /* One warp. */
 GDN_DEVICE uint32_t take_ticket(const prepare_args &p) {

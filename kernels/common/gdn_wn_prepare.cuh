@@ -1,6 +1,6 @@
 /* gdn_wn_prepare.cuh - what a chunk of the fast prefill by W and N needs of its own tokens alone. Two warpgroups have a unit, a (chunk, key
- * head), or some of its value heads: K K^T and Q K^T, then for groups of heads T (gdn_wn_inverse.cuh), and then the first warpgroup W, the
- * second one N.
+ * head), or some of its value heads: K K^T with L and its inverse T, two heads at a time, and then W of the last two; Q K^T with P, then N
+ * and the other W of one head after another. T goes from one to the other through two places.
  *
  * e^(gc_i - gc_l) for a row block and the columns in front of it is a product of two factors at most 1, with the last column of these
  * between them: no overflow, and an underflow only where the value itself has one. Inside a diagonal block it is taken by itself. */
@@ -10,16 +10,22 @@
 namespace gdn_wn {
 enum {
     PREPARE_THREADS = 256,
-    PREPARE_Q = TILE,             /* then N, two places in turn */
-    PREPARE_A = PREPARE_Q + TILE, /* then W, likewise */
-    PREPARE_T = PREPARE_A + TILE,
-    PREPARE_LOGS = PREPARE_T + GROUP * LIMBS,
-    PREPARE_DIAGONAL = PREPARE_LOGS + 2 * MAX_RATIO * CHUNK * 4,
-    PREPARE_UNIT = PREPARE_DIAGONAL + CHUNK * 8 * 4, /* the tokens need the registers */
+    PLACES = 5, /* of panels that are sent, in turn: three, and then where Q was */
+    PREPARE_PLACES = TILE,
+    PREPARE_Q = PREPARE_PLACES + 3 * PANEL,
+    PREPARE_L = PREPARE_PLACES + PLACES * PANEL,
+    PREPARE_T = PREPARE_L + PAIR * PANEL,
+    PREPARE_LOW = PREPARE_T + PAIR * PANEL,
+    PREPARE_LOGS = PREPARE_LOW + PAIR * PANEL,
+    PREPARE_UNIT = PREPARE_LOGS + 2 * MAX_RATIO * CHUNK * 4, /* the tokens need the registers */
     PREPARE_SMEM = PREPARE_UNIT + 32,
-    BAR_GROUP = 1, /* two: a barrier of each warpgroup */
+    BAR_BOTH = 1, /* named barriers: of both warpgroups, of the first, of the second */
+    BAR_L = 2,
+    BAR_P = 3,
+    BAR_FULL = 4, /* two: T is there; and has been used (the first time: gc is there) */
+    BAR_FREE = 6,
 };
-static_assert(PREPARE_SMEM == 104480, "the launcher's number");
+static_assert(PREPARE_SMEM == 110624, "the launcher's number");
 
 struct prepare_args {
     const gdn_bf16 *query, *key;
@@ -37,7 +43,7 @@ struct prepare_unit {
 static_assert(sizeof(prepare_unit) == 32, "PREPARE_UNIT");
 /* The block, seen by one thread. */
 struct prepare_place {
-    uint32_t group, thread, warp, lane; /* the warpgroup; in it */
+    uint32_t thread, warp, lane; /* in the warpgroup */
     uint32_t all, ratio,
         row; /* value heads of the key head, and of them here; this thread's first row of a product, the other is 8 further */
     unsigned char *smem;
@@ -54,15 +60,17 @@ GDN_DEVICE uint64_t value_row(const prepare_args &o, const prepare_place &at, co
 struct token_rows {
     uint4 x[8];
 };
-GDN_DEVICE token_rows load_tokens(const prepare_args &o, const prepare_place &at, const gdn_bf16 *from, const prepare_unit &u) {
+/* Rows of K (group 0) or Q. */
+GDN_DEVICE token_rows load_rows(const prepare_args &o, const prepare_place &at, uint32_t group, const prepare_unit &u) {
     const uint32_t row0 = at.thread / 16;
-    const gdn_bf16 *const first = gdn_opaque(from + (u.qk_token + row0) * o.qk_stride + u.key_head * DIM + at.thread % 16 * 8);
+    const gdn_bf16 *const from =
+        gdn_opaque((group ? o.query : o.key) + (u.qk_token + row0) * o.qk_stride + u.key_head * DIM + at.thread % 16 * 8);
     const uint64_t step = (uint64_t)o.qk_stride * 8;
     token_rows r;
     GDN_UNROLL
     for (uint32_t i = 0; i < 8; i++) {
         r.x[i] = uint4 { 0, 0, 0, 0 };
-        if (row0 + 8 * i < u.rows) r.x[i] = gdn_ld16_once(first + i * step);
+        if (row0 + 8 * i < u.rows) r.x[i] = gdn_ld16_once(from + i * step);
     }
     return r;
 }
@@ -77,21 +85,44 @@ GDN_DEVICE void put_tokens(const prepare_place &at, const token_rows &r, unsigne
         for (uint32_t e = 0; e < 4; e++) h[e] = gdn_pack_f16(gdn_bf16_lo(w[e]), gdn_bf16_hi(w[e]));
         gdn_st16(to + i * 1024, uint4 { h[0], h[1], h[2], h[3] });
     }
+    gdn_fence_async();
 }
-/* Log decays in base 2 and betas, token by token. */
-GDN_DEVICE void load_gates(const prepare_args &o, const prepare_place &at, const prepare_unit &u) {
+/* Betas (group 0) or log decays, token by token: two of a thread at a time. */
+struct gate_pair {
+    float v[2];
+    uint32_t to[2];
+};
+GDN_DEVICE gate_pair load_gates(const prepare_args &o, const prepare_place &at, uint32_t group, const prepare_unit &u, uint32_t first) {
+    const float *const gates = (group ? o.gate : o.beta) + u.token * o.gb_stride;
     const float inverse = gdn_rcp_fast((float)at.ratio); /* divisions would take longer than what they are for */
-    GDN_NO_UNROLL
-    for (uint32_t n = threadIdx.x; n < at.ratio * CHUNK; n += PREPARE_THREADS) {
-        const uint32_t t = (uint32_t)(((float)n + 0.5f) * inverse), head = n - t * at.ratio;
-        float gate = GDN_IS_LOG ? 0.0f : 1.0f, beta = 0.0f;
-        if (t < u.rows) {
-            const uint64_t e = (u.token + t) * o.gb_stride + value_head(u.key_head, u.first + head, o.nk, at.all);
-            gate = o.gate[e], beta = o.beta[e];
-        }
-        at.logs[head * CHUNK + t] = gdn_log_decay(gate) * 1.44269504f;
-        at.betas[head * CHUNK + t] = beta;
+    gate_pair g;
+    GDN_UNROLL
+    for (uint32_t e = 0; e < 2; e++) {
+        const uint32_t n = first + 128 * e, t = (uint32_t)(((float)n + 0.5f) * inverse), head = n - t * at.ratio;
+        g.v[e] = !group || GDN_IS_LOG ? 0.0f : 1.0f;
+        if (t < u.rows) g.v[e] = gates[(uint64_t)t * o.gb_stride + value_head(u.key_head, u.first + head, o.nk, at.all)];
+        g.to[e] = head * CHUNK + t;
     }
+    return g;
+}
+GDN_DEVICE void put_gates(const prepare_place &at, uint32_t group, const gate_pair &g, uint32_t first) {
+    GDN_UNROLL
+    for (uint32_t e = 0; e < 2; e++) {
+        if (first + 128 * e >= at.ratio * CHUNK) break;
+        if (group)
+            at.logs[g.to[e]] = gdn_log_decay(g.v[e]) * 1.44269504f;
+        else
+            at.betas[g.to[e]] = g.v[e];
+    }
+}
+/* Rows of K with betas (group 0), or Q with log decays; all loads are under way before the first is waited for. */
+GDN_DEVICE void load_tokens(const prepare_args &o, const prepare_place &at, uint32_t group, const prepare_unit &u, unsigned char *tile) {
+    const gate_pair gates = load_gates(o, at, group, u, at.thread);
+    const token_rows rows = load_rows(o, at, group, u);
+    put_gates(at, group, gates, at.thread);
+    GDN_NO_UNROLL
+    for (uint32_t i = at.thread + 256; i < at.ratio * CHUNK; i += 256) put_gates(at, group, load_gates(o, at, group, u, i), i);
+    put_tokens(at, rows, tile);
 }
 /* In order: a tree of sums costs accuracy. */
 GDN_DEVICE void sum_logs(const prepare_place &at) {
@@ -106,8 +137,8 @@ GDN_DEVICE void sum_logs(const prepare_place &at) {
         p[i] = v;
     }
 }
-/* a = K K^T or Q K^T, 64 x 64. */
-template <class F> GDN_DEVICE void multiply_tokens(float (&a)[32], const unsigned char *K, const unsigned char *A, F meanwhile) {
+/* a = A K^T, 64 x 64. */
+template <class F> GDN_DEVICE void gram(float (&a)[32], const unsigned char *K, const unsigned char *A, F meanwhile) {
     const gdn_tile_k rows = gdn_make_tile_k(A), columns = gdn_make_tile_k(K);
     gdn_wgmma_fence();
     GDN_UNROLL
@@ -121,7 +152,7 @@ template <class F> GDN_DEVICE void multiply_tokens(float (&a)[32], const unsigne
     gdn_pin(a);
 }
 
-/* ---- A and T ---- */
+/* ---- L and T: warpgroup 0 ---- */
 /* Zero from the diagonal (a strict triangle), or above it. */
 GDN_DEVICE void keep_lower(const prepare_place &at, float (&a)[32], bool strict) {
     const uint32_t column = 2 * (at.lane % 4) + strict, row = at.lane / 4;
@@ -136,27 +167,26 @@ GDN_DEVICE void keep_lower(const prepare_place &at, float (&a)[32], bool strict)
         if (m > at.warp) x[0] = 0, x[1] = 0, x[2] = 0, x[3] = 0, x[6] = 0, x[7] = 0;
     }
 }
-/* The strictly lower K K^T as A. */
-GDN_DEVICE void put_a(const prepare_place &at, const float (&a)[32]) {
-    unsigned char *const A = at.smem + PREPARE_A;
-    float own[4] = {}; /* of the diagonal blocks; by selection, since an index would put `a` into memory */
+/* I + L of a head as two f16 tiles; a: the strictly lower K K^T. The second one's place is that of `low`, which may still be in use. */
+template <class F> GDN_DEVICE void put_l(const prepare_place &at, const inverse_smem &s, const float (&a)[32], uint32_t head, F is_free) {
+    const uint32_t to = head % PAIR * PANEL, diagonal = diagonal_of(at.lane), ones = diagonal & 0x3c003c00u;
+    const float b0 = at.betas[head * CHUNK + at.row], b1 = at.betas[head * CHUNK + at.row + 8];
+    uint32_t low[16];
     GDN_UNROLL
     for (uint32_t m = 0; m < 4; m++) {
-        operand v;
+        uint32_t high[4];
         GDN_UNROLL
         for (uint32_t i = 0; i < 4; i++) {
-            const float x = a[8 * m + 2 * i], y = a[8 * m + 2 * i + 1];
-            const two_limbs limbs = split(x, y);
-            v.high[i] = limbs.high, v.low[i] = limbs.low;
-            if (i == 0) own[0] = m == 0 || m == at.warp ? x : own[0], own[1] = m == 0 || m == at.warp ? y : own[1];
-            if (i == 3) own[2] = m == 0 || m == at.warp ? x : own[2], own[3] = m == 0 || m == at.warp ? y : own[3];
+            const float b = i % 2 ? b1 : b0, x = a[8 * m + 2 * i] * b, y = a[8 * m + 2 * i + 1] * b;
+            high[i] = gdn_pack_f16(x, y);
+            low[4 * m + i] = gdn_pack_f16(x - gdn_f16_lo(high[i]), y - gdn_f16_hi(high[i]));
         }
-        put_columns(A, at.warp, at.lane, m, v.high);
-        put_columns(A + PANEL, at.warp, at.lane, m, v.low);
+        if (m == at.warp) high[0] = (high[0] & ~diagonal) | ones, high[3] = (high[3] & ~diagonal) | ones;
+        put_columns(s.L + to, at.warp, at.lane, m, high);
     }
-    float *const to = reinterpret_cast<float *>(at.smem + PREPARE_DIAGONAL) + at.row * 8 + 2 * (at.lane % 4);
-    *reinterpret_cast<float2 *>(to) = float2 { own[0], own[1] };
-    *reinterpret_cast<float2 *>(to + 64) = float2 { own[2], own[3] };
+    is_free();
+    GDN_UNROLL
+    for (uint32_t m = 0; m < 4; m++) put_columns(s.low + to, at.warp, at.lane, m, gdn_quad(low, 4 * m));
 }
 /* The same place, of which nothing computed before is kept: addresses would cost registers from one head to the next. */
 GDN_DEVICE prepare_place anew(prepare_place at) {
@@ -165,23 +195,44 @@ GDN_DEVICE prepare_place anew(prepare_place at) {
     at.row = at.warp * 16 + at.lane / 4;
     return at;
 }
-/* Of heads from `first` on; the whole block. */
-GDN_DEVICE void make_t(const prepare_place &at, uint32_t first, uint32_t heads) {
-    const inverse_smem s = { at.smem + PREPARE_A, at.smem + PREPARE_T, at.betas + first * CHUNK,
-                             reinterpret_cast<const float *>(at.smem + PREPARE_DIAGONAL) };
-    const uint32_t warp = 4 * at.group + at.warp;
-    invert_diagonal(s, heads, warp, at.lane);
-    gdn_sync_block();
-    merge_8(s, heads, warp, at.lane);
-    gdn_sync_block();
-    merge_16(s, heads, warp, at.lane);
-    gdn_sync_block();
-    merge_32(s, heads, warp, at.lane);
-    gdn_fence_async();
-    gdn_sync_block();
+GDN_DEVICE void make_t(const prepare_place &at, float (&a)[32]) {
+    const inverse_smem s = { at.smem + PREPARE_L, at.smem + PREPARE_T, at.smem + PREPARE_LOW };
+    keep_lower(at, a, true);
+    GDN_NO_UNROLL
+    for (uint32_t h = 0; h < at.ratio; h += PAIR) {
+        const uint32_t heads = at.ratio - h < PAIR ? 1 : PAIR;
+        const prepare_place here = anew(at);
+        const uint32_t warp = here.warp, lane = here.lane;
+        GDN_NO_UNROLL
+        for (uint32_t i = 0; i < heads; i++)
+            put_l(here, s, a, h + i, [&] {
+                if (h > 0) gdn_bar_sync(BAR_FREE + i, PREPARE_THREADS);
+            });
+        gdn_sync_warp();
+        invert_diagonal(s, heads, warp, lane);
+        gdn_sync_warp();
+        merge_8(s, heads, warp, lane);
+        gdn_fence_async();
+        gdn_bar_sync(BAR_L, 128);
+        merge_16(s, heads, warp, lane);
+        gdn_bar_sync(BAR_L, 128);
+        merge_32(s, heads, warp, lane);
+        gdn_fence_async();
+        gdn_bar_sync(BAR_L, 128);
+        GDN_NO_UNROLL
+        for (uint32_t i = 0; i < heads; i++) {
+            refine(s, i, warp, lane, [&] { gdn_bar_sync(BAR_L, 128); });
+            gdn_fence_async();
+            if (h + i == 0) gdn_bar_sync(BAR_FREE, PREPARE_THREADS); /* the sums are there */
+            gdn_bar_arrive(BAR_FULL + i, PREPARE_THREADS);
+        }
+    }
 }
 
-/* ---- P, N, W and the scalars ---- */
+/* ---- W: of the last two heads by warpgroup 0, of the others by warpgroup 1 ---- */
+GDN_DEVICE bool is_late(const prepare_place &at, uint32_t head) {
+    return head + PAIR >= at.ratio;
+}
 struct row_factors {
     float f0, f1;
 };
@@ -191,7 +242,7 @@ GDN_DEVICE row_factors factors_of_w(const prepare_place &at, uint32_t head) {
     return row_factors { beta[at.row] * gdn_exp2_fast(last - gc[at.row]), beta[at.row + 8] * gdn_exp2_fast(last - gc[at.row + 8]) };
 }
 /* 64 columns of W to a panel. */
-GDN_DEVICE void put_w(const prepare_place &at, const float (&w)[32], row_factors f, unsigned char *panel) {
+GDN_DEVICE void put_w(const prepare_place &at, const float *w, row_factors f, unsigned char *panel) {
     GDN_UNROLL
     for (uint32_t m = 0; m < 4; m++) {
         uint32_t r[4];
@@ -205,9 +256,41 @@ GDN_DEVICE void put_w(const prepare_place &at, const float (&w)[32], row_factors
 }
 /* Of the operands: low, then T, in steps of 16. */
 GDN_DEVICE gdn_tile_mn step_of_t(gdn_tile_mn T, uint32_t j) {
-    return gdn_move(T, (j < 4 ? PANEL : 0) + j % 4 * 2048);
+    return gdn_move(T, (j < 4 ? PREPARE_LOW - PREPARE_T : 0) + j % 4 * 2048);
+}
+/* They go out from where L was. */
+GDN_DEVICE void make_late_w(const prepare_args &o, const prepare_place &at, const prepare_unit &kept) {
+    gdn_bar_sync(BAR_L, 128);
+    const gdn_tile_mn K = gdn_make_tile_mn(at.smem, PANEL), T0 = gdn_make_tile_mn(at.smem + PREPARE_T, PANEL);
+    unsigned char *const from = at.smem + PREPARE_L;
+    const uint32_t first = at.ratio < PAIR ? 0 : at.ratio - PAIR;
+    GDN_NO_UNROLL
+    for (uint32_t h = first; h < at.ratio; h++) {
+        const gdn_tile_mn T = gdn_move(T0, h % 2 * PANEL);
+        float w[64];
+        gdn_wgmma_fence();
+        GDN_UNROLL
+        for (uint32_t j = 0; j < 8; j++) gdn_wgmma_f16(w, step_of_t(T, j), gdn_move(K, j % 4 * 2048), j > 0);
+        gdn_wgmma_commit();
+        const row_factors f = factors_of_w(at, h);
+        if (h > first) {
+            if (at.thread == 0) gdn_bulk_wait_read<0>();
+            gdn_bar_sync(BAR_L, 128);
+        }
+        gdn_wgmma_wait<0>();
+        gdn_pin(w);
+        GDN_UNROLL
+        for (uint32_t i = 0; i < 2; i++) put_w(at, w + 32 * i, f, from + i * PANEL);
+        gdn_fence_async();
+        gdn_bar_sync(BAR_L, 128);
+        if (at.thread == 0) {
+            gdn_bulk_store(o.to.w + value_row(o, at, kept, h) * TILE, from, TILE);
+            gdn_bulk_commit();
+        }
+    }
 }
 
+/* ---- P, N, the other W and the scalars: warpgroup 1 ---- */
 GDN_DEVICE void put_scalars(const prepare_args &o, const prepare_place &at, const prepare_unit &kept) {
     GDN_NO_UNROLL
     for (uint32_t h = at.thread / CHUNK; h < at.ratio; h += 2) {
@@ -259,21 +342,23 @@ GDN_DEVICE void put_n(const prepare_place &at, const float (&n)[32], uint32_t he
         put_columns(panel, at.warp, at.lane, m, r);
     }
 }
-/* Behind it the places of this warpgroup are free, but the one that was sent from last. */
-GDN_DEVICE void wait_sent(const prepare_place &at) {
-    if (at.thread == 0) gdn_bulk_wait_read<0>();
-    gdn_bar_sync(BAR_GROUP + at.group, 128);
-}
-/* A panel leaves; the next one's place is free behind the barrier. */
-template <class F> GDN_DEVICE void send(const prepare_place &at, uint32_t places, uint32_t &sent, unsigned char *to, F put) {
-    unsigned char *const panel = at.smem + places + sent++ % 2 * PANEL;
+/* Panels go out by the places in turn; `sent` counts those of the unit. Before the barrier the next one's place is known to be free: that
+ * of Q (stored in front of all), or of the panel PLACES before. */
+template <class F> GDN_DEVICE void send(const prepare_place &at, uint32_t &sent, uint32_t &turn, unsigned char *to, F put) {
+    unsigned char *const panel = at.smem + PREPARE_PLACES + turn * PANEL;
     put(panel);
     gdn_fence_async();
-    wait_sent(at);
+    if (at.thread == 0) {
+        if (sent == 2) gdn_bulk_wait_read<2>();
+        if (sent > 3) gdn_bulk_wait_read<3>();
+    }
+    gdn_bar_sync(BAR_P, 128);
     if (at.thread == 0) {
         gdn_bulk_store(to, panel, PANEL);
         gdn_bulk_commit();
     }
+    sent++;
+    turn = turn + 1 == PLACES ? 0 : turn + 1;
 }
 GDN_DEVICE void start_n(float (&n)[32], const uint32_t (&p)[16], const uint32_t (&low)[16], gdn_tile_mn T) {
     gdn_wgmma_fence();
@@ -290,83 +375,73 @@ GDN_DEVICE void start_w(float (&w)[32], gdn_tile_mn T, gdn_tile_mn K) {
     for (uint32_t j = 0; j < 8; j++) gdn_wgmma_f16(w, step_of_t(T, j), gdn_move(K, j % 4 * 2048), j > 0);
     gdn_wgmma_commit();
 }
-GDN_DEVICE gdn_tile_mn t_of(const prepare_place &at, uint32_t i) {
-    return gdn_make_tile_mn(at.smem + PREPARE_T + i * LIMBS, PANEL);
-}
-/* W of heads from `first` on: the first warpgroup. */
-GDN_DEVICE void make_w(const prepare_args &o, const prepare_place &at, const prepare_unit &kept, uint32_t first, uint32_t heads) {
-    const gdn_tile_mn K = gdn_make_tile_mn(at.smem, PANEL);
-    uint32_t sent = 0;
+GDN_DEVICE void make_n(const prepare_args &o, const prepare_place &all, const prepare_unit &kept, float (&a)[32], float scale) {
+    uint32_t p[16], low[16], sent = 0, turn = 0;
+    make_p(all, a, p, low);
+    const gdn_tile_mn K = gdn_make_tile_mn(all.smem, PANEL), T0 = gdn_make_tile_mn(all.smem + PREPARE_T, PANEL);
+    uint32_t h = 0;
     GDN_NO_UNROLL
-    for (uint32_t i = 0; i < heads; i++) {
-        const prepare_place here = anew(at);
-        float x[32], y[32];
-        start_w(x, t_of(at, i), K);
-        start_w(y, t_of(at, i), gdn_move(K, PANEL));
-        const row_factors f = factors_of_w(here, first + i);
-        unsigned char *const to = o.to.w + value_row(o, at, kept, first + i) * TILE;
+    for (; !is_late(all, h); h++) {
+        const prepare_place at = anew(all);
+        const gdn_tile_mn T = gdn_move(T0, h % 2 * PANEL);
+        float n[32], w[32];
+        gdn_bar_sync(BAR_FULL + h % 2, PREPARE_THREADS);
+        const uint64_t to = value_row(o, at, kept, h);
+        start_n(n, p, low, T);
+        start_w(w, T, K);
         gdn_wgmma_wait<1>();
-        gdn_pin(x);
-        send(at, PREPARE_A, sent, to, [&](unsigned char *panel) { put_w(here, x, f, panel); });
+        gdn_pin(n);
+        send(at, sent, turn, o.to.n + to * PANEL, [&](unsigned char *panel) { put_n(at, n, h, scale, panel); });
+        start_w(n, T, gdn_move(K, PANEL));
+        const row_factors f = factors_of_w(at, h);
+        gdn_wgmma_wait<1>();
+        gdn_pin(w);
+        send(at, sent, turn, o.to.w + to * TILE, [&](unsigned char *panel) { put_w(at, w, f, panel); });
         gdn_wgmma_wait<0>();
-        gdn_pin(y);
-        send(at, PREPARE_A, sent, to + PANEL, [&](unsigned char *panel) { put_w(here, y, f, panel); });
+        gdn_pin(n);
+        gdn_bar_arrive(BAR_FREE + h % 2, PREPARE_THREADS);
+        send(at, sent, turn, o.to.w + to * TILE + PANEL, [&](unsigned char *panel) { put_w(at, n, f, panel); });
     }
-}
-/* N: the second one. */
-GDN_DEVICE void make_n(const prepare_args &o, const prepare_place &at, const prepare_unit &kept, const uint32_t (&p)[16],
-                       const uint32_t (&low)[16], uint32_t first, uint32_t heads, uint32_t &sent, float scale) {
     GDN_NO_UNROLL
-    for (uint32_t i = 0; i < heads; i++) {
-        const prepare_place here = anew(at);
-        float x[32];
-        start_n(x, p, low, t_of(at, i));
+    for (; h < all.ratio; h++) {
+        const prepare_place at = anew(all);
+        float n[32];
+        gdn_bar_sync(BAR_FULL + h % 2, PREPARE_THREADS);
+        start_n(n, p, low, gdn_move(T0, h % 2 * PANEL));
         gdn_wgmma_wait<0>();
-        gdn_pin(x);
-        send(at, PREPARE_Q, sent, o.to.n + value_row(o, at, kept, first + i) * PANEL,
-             [&](unsigned char *panel) { put_n(here, x, first + i, scale, panel); });
+        gdn_pin(n);
+        send(at, sent, turn, o.to.n + value_row(o, at, kept, h) * PANEL, [&](unsigned char *panel) { put_n(at, n, h, scale, panel); });
     }
 }
 
-/* One unit, or some of its heads; `kept` is its copy in shared memory. */
-GDN_DEVICE void prepare_one(const prepare_args &o, const prepare_place &at, const prepare_unit &u, const prepare_unit &kept, float scale) {
-    unsigned char *const own = at.smem + at.group * TILE;
-    {
-        const token_rows rows = load_tokens(o, at, at.group ? o.query : o.key, u);
-        load_gates(o, at, u);
-        zero_upper(at.smem + PREPARE_T, 2 * min(at.ratio, (uint32_t)GROUP));
-        put_tokens(at, rows, own);
+/* One unit; `kept` is its copy in shared memory. */
+GDN_DEVICE void prepare_one(const prepare_args &o, const prepare_place &at, uint32_t group, const prepare_unit &u, const prepare_unit &kept,
+                            float scale) {
+    unsigned char *const own = at.smem + (group ? PREPARE_Q : 0);
+    if (group == 0) zero_upper(at.smem + PREPARE_T, at.thread);
+    load_tokens(o, at, group, u, own);
+    if (group == 1) {
+        gdn_bar_sync(BAR_BOTH, PREPARE_THREADS);
+    } else {
+        gdn_bar_arrive(BAR_BOTH, PREPARE_THREADS);
+        gdn_bar_sync(BAR_L, 128);
     }
-    gdn_fence_async();
-    gdn_sync_block();
     if (at.thread == 0 && kept.first == 0) {
-        gdn_bulk_store((at.group ? o.to.q : o.to.k) + ((uint64_t)kept.chunk_row * o.nk + kept.key_head) * TILE, own, TILE);
+        const uint64_t to = ((uint64_t)kept.chunk_row * o.nk + kept.key_head) * TILE;
+        gdn_bulk_store((group ? o.to.q : o.to.k) + to, own, TILE);
         gdn_bulk_commit();
     }
-    uint32_t p[16], low[16], sent = 0;
-    if (at.group == 1) {
-        float a[32];
-        multiply_tokens(a, at.smem, own, [&] { sum_logs(at); });
-        make_p(at, a, p, low);
-        wait_sent(at);
+    float a[32];
+    if (group == 1) {
+        gram(a, at.smem, own, [&] { sum_logs(at); });
+        gdn_bar_arrive(BAR_FREE, PREPARE_THREADS); /* for the first time: the sums are there */
+        gdn_bar_sync(BAR_P, 128);
         put_scalars(o, at, kept);
-    }
-    GDN_NO_UNROLL
-    for (uint32_t first = 0; first < at.ratio; first += GROUP) {
-        const uint32_t heads = min(at.ratio - first, (uint32_t)GROUP);
-        if (at.group == 0) {
-            float a[32]; /* again for each group: it would take registers from what is between */
-            multiply_tokens(a, at.smem, at.smem, [] {});
-            keep_lower(at, a, true);
-            if (first > 0) wait_sent(at);
-            put_a(at, a);
-        }
-        gdn_sync_block();
-        make_t(anew(at), first, heads);
-        if (at.group == 0)
-            make_w(o, at, kept, first, heads);
-        else
-            make_n(o, at, kept, p, low, first, heads, sent, scale);
+        make_n(o, at, kept, a, scale);
+    } else {
+        gram(a, at.smem, own, [] {});
+        make_t(at, a);
+        make_late_w(o, at, kept);
     }
     if (at.thread == 0) gdn_bulk_wait_read<0>();
 }
@@ -377,15 +452,14 @@ GDN_DEVICE void prepare(const prepare_args &o, const gdn_rule_ext &ext) {
     const uint32_t left = number < o.whole ? 0 : number - o.whole, part = left % parts,
                    unit = number < o.whole ? number : o.whole + left / parts;
     const uint32_t chunks = gdn_chunks_here(ext, o.num_chunks), row = unit / o.nk, sequence = row % o.batch, warp = gdn_warp();
-    if (gdn_is_padding(ext, sequence)) return;
+    const bool padding = gdn_is_padding(ext, sequence);
     const gdn_sequence seq = gdn_find_sequence(ext, sequence, o.seq_len, o.num_chunks, o.cu, o.is_varlen);
     const uint32_t ahead = chunks - 1 - row / o.batch, chunk = seq.begin + ahead;
-    if (chunk >= seq.end) return;
+    if (padding || chunk >= seq.end) return;
     const uint64_t token = (uint64_t)chunk * CHUNK;
     const prepare_unit u = { seq.token + token, seq.qk_token + token,  gdn_chunk_rows(seq, chunk),
                              unit - row * o.nk, seq.chunk_row + ahead, part * o.heads };
     prepare_place at;
-    at.group = warp / 4;
     at.thread = threadIdx.x % 128;
     at.warp = warp % 4;
     at.lane = gdn_lane();
@@ -397,6 +471,6 @@ GDN_DEVICE void prepare(const prepare_args &o, const gdn_rule_ext &ext) {
     at.betas = at.logs + MAX_RATIO * CHUNK;
     prepare_unit &kept = *reinterpret_cast<prepare_unit *>(smem + PREPARE_UNIT);
     if (threadIdx.x == 0) kept = u;
-    prepare_one(o, at, u, kept, gdn_output_scale(DIM, ext.scale));
+    prepare_one(o, at, warp / 4, u, kept, gdn_output_scale(DIM, ext.scale));
 }
 } // namespace gdn_wn

@@ -22,7 +22,7 @@
 #define GDN_SEGMENT_CALL(what)                                                                                                          \
     const gdn_fast::prepare_args rest = {                                                                                               \
         nullptr, nullptr,    nullptr,        nullptr, { K16, Q16, T16, P16, scalars, nullptr }, seq_len, num_chunks, nk, nv, 0,         \
-        0,       cu_seqlens, is_varlen != 0, ~0u                                                                                        \
+        0,       cu_seqlens, is_varlen != 0, ~0u, 0                                                                                     \
     };                                                                                                                                  \
     const gdn_fast::segment_args o = { { h_state, value, output, v_stride, batch, 0, rest }, segment, segments, moved, added, begins }; \
     gdn_fast::what(o, gdn_rule_ext { in_tab, out_tab, fresh, nullptr, 0, 0, 0, num_chunks, 0 })

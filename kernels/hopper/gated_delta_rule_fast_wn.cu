@@ -1,7 +1,7 @@
 /* gated_delta_rule_fast_wn.cu - the fast prefill of Hopper by W and N: what gated_delta_rule_fast.cu computes, with products in another
  * order, so that nothing that cancels later is rounded before. More accurate where keys are alike; the first kernel takes longer.
  *
- * gated_delta_rule_fast_wn_prepare   grid (blocks), block 256, dynamic shared memory 104,480. What a chunk needs of q, k, gate and beta
+ * gated_delta_rule_fast_wn_prepare   grid (blocks), block 256, dynamic shared memory 110,624. What a chunk needs of q, k, gate and beta
  *                                    alone, to the scratch (gdn_wn.cuh): f16 tiles of K and Q, W and N, scalars. Units are (chunk, key
  *                                    head) of all sequences. The first `whole` blocks have one each, the others up to `heads` value heads
  *                                    of one, nv / nk / heads, rounded up, blocks a unit. Two blocks a multiprocessor.

@@ -14,7 +14,7 @@ struct by_t_and_p {
             words = &b.inout<uint32_t>("words", 32 + n * c.nk, [](size_t i) { return i > 1 ? 2u : 77u; }); /* flags of a run before */
         }
     };
-    enum { FWD_SMEM = 183472 };
+    enum { FWD_SMEM = 183472, PREPARE_SMEM = gdn_fast::PREPARE_SMEM };
     static constexpr auto carry = gated_delta_rule_fast_carry, join = gated_delta_rule_fast_join, pass = gated_delta_rule_fast_pass;
     /* Equal keys: uc holds differences of neighbouring rows, whose roundings meet in the one row of the state that they fill. T and uc hold
      * differences that cancel in the sums with keys that are alike; their roundings do not (docs/performance.md, Prefill). */
@@ -23,21 +23,23 @@ struct by_t_and_p {
 
     static void prepare(emu::bench &b, const prefill_case &c, prefill_data &d, scratch &w, const fast_run &r, uint32_t all) {
         const fast_pointers x(c, d, r);
-        b.run("prepare", { c.nk, all, c.batch() }, 256, 67648, swizzled(r.proxy), { *w.k, *w.q, *w.t, *w.p, *w.scalars }, [&] {
+        b.run("prepare", { c.nk, all, c.batch() }, 256, PREPARE_SMEM, swizzled(r.proxy), { *w.k, *w.q, *w.t, *w.p, *w.scalars }, [&] {
             gated_delta_rule_fast_prepare(x.q, x.k, x.gate, x.beta, w.k->p, w.q->p, w.t->p, w.p->p, w.scalars->p, w.words->p, c.longest(),
                                           all, c.nk, c.nv, c.qk_stride(), c.gb_stride(), x.cu, c.packed, x.in, x.out, c.scale, 0, all, 0,
-                                          0);
+                                          0, c.nv / c.nk);
         });
     }
     static void run(emu::bench &b, const prefill_case &c, prefill_data &d, scratch &w, const fast_run &r) {
         const uint32_t all = gdn_chunks_of(c.longest()), n = c.batch();
         const uint32_t here = (r.end ? std::min(all, r.end) : all) - r.begin, lead = std::min(r.lead, here);
+        const uint32_t ratio = c.nv / c.nk, heads = lead % 2 ? (ratio + 1) / 2 : ratio; /* of a block */
         const fast_pointers x(c, d, r);
         if (lead)
-            b.run("prepare", { c.nk, lead, n }, 256, 67648, swizzled(r.proxy), { *w.k, *w.q, *w.t, *w.p, *w.scalars, *w.words }, [&] {
+            b.run("prepare", { c.nk * ((ratio + heads - 1) / heads), lead, n }, 256, PREPARE_SMEM, swizzled(r.proxy), { *w.k, *w.q, *w.t, *w.p, *w.scalars, *w.words }, [&] {
                 (lead % 2 ? gated_delta_rule_fast_prepare : gated_delta_rule_fast_prepare_two)(
                     x.q, x.k, x.gate, x.beta, w.k->p, w.q->p, w.t->p, w.p->p, w.scalars->p, w.words->p, c.longest(), all, c.nk, c.nv,
-                    c.qk_stride(), c.gb_stride(), x.cu, c.packed, x.in, x.out, c.scale, r.begin, r.end, 0, (uint32_t)w.words->n);
+                    c.qk_stride(), c.gb_stride(), x.cu, c.packed, x.in, x.out, c.scale, r.begin, r.end, 0, (uint32_t)w.words->n,
+                    heads);
             });
         auto fwd = [&](auto entry, auto... more) {
             entry(x.state, x.q, x.k, x.v, x.gate, x.beta, d.out->p, w.k->p, w.q->p, w.t->p, w.p->p, w.scalars->p, w.words->p, n,

@@ -3,7 +3,7 @@
 
 /* Two launches; what they are given, extras and segments. */
 #define FAST "gated_delta_rule_fast_"
-enum { FAST_SMEM = 183472, MANY_SMEM = 216288, PREPARE_SMEM = 67648 };
+enum { FAST_SMEM = 183472, MANY_SMEM = 216288, PREPARE_SMEM = 67664 };
 static void fast_launches(void **state) {
     (void)state;
     bench b;
@@ -43,9 +43,14 @@ static void fast_launches(void **state) {
         assert_int_equal(launch(&b, AT(2), 0, 1, 64 * shared[i][0]), GDN_OK);
         ran(&b, 0, shared[i][2] ? FAST "prepare_two" : FAST "prepare", 16, shared[i][1], 1, 256, PREPARE_SMEM);
     }
+    static const uint32_t parts[][3] = { { 1, 3, 1 }, { 4, 2, 2 }, { 5, 3, 1 }, { 6, 1, 3 } }; /* chunks, blocks of a key head, heads of one */
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(launch(&b, AT(2), 0, 1, 64 * parts[i][0]), GDN_OK);
+        ran(&b, 0, FAST "prepare_two", 16 * parts[i][1], parts[i][0], 1, 256, PREPARE_SMEM);
+        assert_int_equal((uint32_t)p[25], parts[i][2]);
+        ran(&b, 1, FAST "fwd", 96, 1, 1, 512, FAST_SMEM); /* as many blocks as tasks */
+    }
     b.m.params = 0;
-    assert_int_equal(launch(&b, AT(2), 0, 1, 64), GDN_OK); /* as many blocks as tasks */
-    ran(&b, 1, FAST "fwd", 96, 1, 1, 512, FAST_SMEM);
     assert_int_equal(launch(&b, AT(2), 0, 4, 2048), GDN_OK);
     ran(&b, 0, FAST "prepare_two", 16, 32, 4, 256, PREPARE_SMEM);
     assert_int_equal(launch(&b, AT(2), 0, 2, 12 * 64), GDN_OK); /* 384 blocks: one round of three */
@@ -64,7 +69,7 @@ static void fast_launches(void **state) {
     assert_int_equal(launch(&b, AT(2), 0, 1, 25 * 64 - 3), GDN_OK);
     assert_int_equal(b.m.launches, 1 + 3 * 2); /* tables, then 10 + 10 + 5 chunks */
     ran(&b, 1, FAST "prepare_two", 16, 10, 1, 256, PREPARE_SMEM);
-    ran(&b, 5, FAST "prepare_two", 16, 5, 1, 256, PREPARE_SMEM);
+    ran(&b, 5, FAST "prepare_two", 48, 5, 1, 256, PREPARE_SMEM);
     down(&b);
 }
 
@@ -202,7 +207,7 @@ static void fast_guards_and_lines(void **state) {
 
 /* By W and N: the lever's kernels, what they are given, segments. */
 #define WN "gated_delta_rule_fast_wn_"
-enum { WN_FWD_SMEM = 230384, WN_PREPARE_SMEM = 104480 };
+enum { WN_FWD_SMEM = 230384, WN_PREPARE_SMEM = 110624 };
 static const char *const wn_levers[] = { "gdn_prefill_fast", "true", "gdn_prefill_fast_wn", "true", NULL };
 static void wn_launches(void **state) {
     (void)state;

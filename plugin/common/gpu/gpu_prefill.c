@@ -462,7 +462,8 @@ static gdn_status fast(const prefill_call *k, uint32_t begin, uint32_t end, gdn_
         gpu_arg_f32(&a, k->io.scale);
         gpu_arg_list(&a, NULL, 0, tail, 3);
         gpu_arg_u32(&a, words);
-        dims.grid[0] = s->nk;
+        gpu_arg_u32(&a, share.heads);
+        dims.grid[0] = s->nk * ((s->nv / s->nk + share.heads - 1) / share.heads);
         dims.grid[1] = share.lead;
         dims.grid[2] = k->batch;
         const gdn_status st = gpu_start(k->p, share.prepare, false, &dims, k->stream, &a, err);

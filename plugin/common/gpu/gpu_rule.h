@@ -45,6 +45,7 @@ void gpu_arg_list(gpu_args *a, const uint64_t *ptr, uint32_t n_ptr, const uint32
 typedef struct gpu_fast_share {
     uint32_t lead, helpers, blocks;
     uint32_t prepare; /* GPU_E_FAST_PREPARE, or _TWO */
+    uint32_t heads;   /* value heads of one of its blocks */
 } gpu_fast_share;
 /* sm_count 0: cannot say. chunks: of the longest sequence, in this launch. */
 gpu_fast_share gpu_share_fast(uint32_t sm_count, const gdn_rule_shape *s, uint32_t batch, uint32_t chunks);
@@ -60,7 +61,7 @@ uint32_t gpu_fast_blocks(uint32_t sm_count, uint64_t tasks);
 /* Chunks of the segments in which the sequences of a plan pass side by side; 0: they do not. By the plan's shape alone, the same on every
  * device: results depend on it. */
 uint32_t gpu_fast_segment(const gdn_rule_shape *s);
-enum { GPU_FAST_PREPARE_SMEM = 67648, GPU_FAST_FWD_SMEM = 183472, GPU_FAST_MANY_SMEM = 216288 };
-enum { GPU_WN_PREPARE_SMEM = 104480, GPU_WN_FWD_SMEM = 230384 };
+enum { GPU_FAST_PREPARE_SMEM = 67664, GPU_FAST_FWD_SMEM = 183472, GPU_FAST_MANY_SMEM = 216288 };
+enum { GPU_WN_PREPARE_SMEM = 110624, GPU_WN_FWD_SMEM = 230384 };
 
 #endif
