@@ -43,8 +43,8 @@ struct each_task_of {
     unsigned char *smem;
     template <class F> __device__ __forceinline__ void operator()(F visit) const { each_task(o, ext, smem, blockIdx.x, visit); }
 };
-/* Warps 4 to 15. each(visit): the tasks of this block. */
-template <class E> GDN_DEVICE void serve(const fwd_args &o, unsigned char *smem, uint32_t warp, E each) {
+/* Warps 4 to 15. each(visit): the tasks of this block. PLAIN: see load_half. */
+template <bool PLAIN, class E> GDN_DEVICE void serve(const fwd_args &o, unsigned char *smem, uint32_t warp, E each) {
     fwd_bars *const bars = reinterpret_cast<fwd_bars *>(smem + FWD_BARS);
     turns r;
     if (warp == 4) {
@@ -70,7 +70,7 @@ template <class E> GDN_DEVICE void serve(const fwd_args &o, unsigned char *smem,
             if (has_pass(at)) bring_values(o, at, r);
         });
     } else {
-        bring_states(each);
+        bring_states<PLAIN>(each);
     }
 }
 
@@ -93,7 +93,7 @@ template <bool CKPT> GDN_DEVICE void forward(const fwd_args &o, const gdn_rule_e
         compute_tasks<CKPT>(o, ext, each_task_of { o, ext, smem });
     } else {
         gdn_registers_down<88>();
-        serve(o, smem, warp, each_task_of { o, ext, smem });
+        serve<false>(o, smem, warp, each_task_of { o, ext, smem });
     }
 }
 } // namespace gdn_wn

@@ -18,7 +18,7 @@ GDN_DEVICE void pass_segments(const segment_args &o, const gdn_rule_ext &ext) {
         compute_tasks<false>(o.pass, ext, each);
     } else {
         gdn_registers_down<88>();
-        serve(o.pass, smem, warp, each);
+        serve<true>(o.pass, smem, warp, each); /* join has made the states */
     }
 }
 

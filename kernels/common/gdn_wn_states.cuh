@@ -38,12 +38,13 @@ template <class F> GDN_DEVICE void each_unit(F visit) {
     GDN_UNROLL
     for (uint32_t i = 0; i < UNITS; i++) visit(i, GDN_IS_VK ? unit : 8 * i + line, GDN_IS_VK ? 8 * i + line : unit);
 }
-GDN_DEVICE state_half load_half(const fwd_place &at, uint32_t half) {
-    const bool aligned = gdn_aligned16(at.h.in);
+/* PLAIN: no state is fresh, and all are aligned. */
+template <bool PLAIN> GDN_DEVICE state_half load_half(const fwd_place &at, uint32_t half) {
+    const bool aligned = PLAIN || gdn_aligned16(at.h.in);
     state_half s;
     each_unit([&](uint32_t i, uint32_t k, uint32_t v) {
         const float *const from = at.h.in + gdn_state_at(half * HALF + k, at.column + v, DIM, DIM);
-        if (at.fresh)
+        if (!PLAIN && at.fresh)
             s.x[i] = float4 { 0, 0, 0, 0 };
         else if (aligned)
             s.x[i] = gdn_ld16f(from);
@@ -59,11 +60,11 @@ GDN_DEVICE void hand_over(const fwd_place &at, const state_half &s, uint32_t &ha
         [&](uint32_t i, uint32_t k, uint32_t v) { gdn_st16f(reinterpret_cast<float *>(at.smem + FWD_STATE + state_byte(k, v)), s.x[i]); });
     gdn_mbar_arrive(at.bars->state);
 }
-template <class E> GDN_DEVICE void bring_states(E each) {
+template <bool PLAIN, class E> GDN_DEVICE void bring_states(E each) {
     uint32_t halves = 0;
     each([&](const fwd_place &at) {
         if (!has_pass(at)) return;
-        const state_half first = load_half(at, 0), second = load_half(at, 1);
+        const state_half first = load_half<PLAIN>(at, 0), second = load_half<PLAIN>(at, 1);
         hand_over(at, first, halves);
         hand_over(at, second, halves);
     });

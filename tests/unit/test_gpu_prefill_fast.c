@@ -283,6 +283,13 @@ static void wn_launches(void **state) {
     for (uint32_t i = 1; i < 4; i++) assert_memory_equal(b.m.history[i].param, c, 24 * sizeof *c);
     assert_int_equal(b.id->ops->explain(b.plan, 0, NULL, &r), GDN_OK);
     assert_true(c[21] >= c[7] + scalars && c[22] == c[21] + states && c[23] + states <= AT(100) + r.workspace_bytes);
+    /* As many key heads as value heads: longer segments than by T and P, for which there is room. */
+    s.nk = s.nv = 1, s.max_batch = 3, s.max_tokens = 4205;
+    s.qk_stride = s.v_stride = 3 * 128, s.gb_stride = 2;
+    s.offsets = GDN_OFFSETS_I32;
+    assert_int_equal(make(&b, &s), GDN_OK);
+    assert_int_equal(b.id->ops->explain(b.plan, 0, NULL, &r), GDN_OK);
+    assert_true(strcmp(r.entry, WN "pass") == 0 && r.split_tokens > 8 * 64 && r.split_tokens < 34 * 64);
     b.m.params = 0;
     down(&b);
 }

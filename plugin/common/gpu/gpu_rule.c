@@ -31,13 +31,18 @@ static void fast_workspace(const gdn_rule_shape *s, bool wn, uint64_t all, gpu_w
     w->fast_p = w->fast_t + w->chunks * heads * (wn ? tile : tile / 2);
     w->fast_scalars = w->fast_p + w->chunks * heads * (tile / 2);
     w->fast_words = w->fast_scalars + w->chunks * heads * (wn ? 272 : 1040);
-    /* 196,608 nv bytes a segment, of 8 chunks at least: there is room where the batch is small, else sequences pass as one. */
-    const uint32_t segment = w->chunks == all ? gpu_fast_segment(s) : 0;
-    const uint64_t states = segment ? (all / segment + s->max_batch) * heads * 128 * 128 * 4 : 0;
     w->fast_moved = up(w->fast_words + (wn ? 0 : 4 * (32 + w->chunks * s->nk)));
+    /* 196,608 nv bytes a segment, of 8 chunks at least: there is room where the batch is small, by W and N perhaps with longer ones, else
+     * sequences pass as one. */
+    uint32_t segment = w->chunks == all ? gpu_fast_segment(s) : 0;
+    uint64_t states = 0;
+    for (; segment; segment++) {
+        states = (all / segment + s->max_batch) * heads * 128 * 128 * 4;
+        if (w->fast_moved + 3 * states <= w->total) w->fast_segment = segment;
+        if (w->fast_segment || !wn || 2 * (uint64_t)segment > all) break;
+    }
     w->fast_added = w->fast_moved + states;
     w->fast_begins = w->fast_added + states;
-    if (w->fast_begins + states <= w->total) w->fast_segment = segment;
 }
 
 void gpu_rule_workspace(const gdn_rule_shape *s, bool wn, gpu_workspace *w) {
