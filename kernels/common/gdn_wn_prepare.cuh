@@ -90,29 +90,36 @@ GDN_DEVICE void put_tokens(const prepare_place &at, const token_rows &r, unsigne
 /* Betas (group 0) or log decays, token by token: two of a thread at a time. */
 struct gate_pair {
     float v[2];
-    uint32_t to[2];
 };
+/* Token and head of the n-th. */
+struct gate_place {
+    uint32_t token, head;
+};
+GDN_DEVICE gate_place place_gate(uint32_t n, uint32_t ratio) {
+    const uint32_t token =
+        (uint32_t)(((float)n + 0.5f) * gdn_rcp_fast((float)ratio)); /* a division would take longer than what it is for */
+    return gate_place { token, n - token * ratio };
+}
 GDN_DEVICE gate_pair load_gates(const prepare_args &o, const prepare_place &at, uint32_t group, const prepare_unit &u, uint32_t first) {
     const float *const gates = (group ? o.gate : o.beta) + u.token * o.gb_stride;
-    const float inverse = gdn_rcp_fast((float)at.ratio); /* divisions would take longer than what they are for */
     gate_pair g;
     GDN_UNROLL
     for (uint32_t e = 0; e < 2; e++) {
-        const uint32_t n = first + 128 * e, t = (uint32_t)(((float)n + 0.5f) * inverse), head = n - t * at.ratio;
+        const gate_place n = place_gate(first + 128 * e, at.ratio);
         g.v[e] = !group || GDN_IS_LOG ? 0.0f : 1.0f;
-        if (t < u.rows) g.v[e] = gates[(uint64_t)t * o.gb_stride + value_head(u.key_head, u.first + head, o.nk, at.all)];
-        g.to[e] = head * CHUNK + t;
+        if (n.token < u.rows) g.v[e] = gates[(uint64_t)n.token * o.gb_stride + value_head(u.key_head, u.first + n.head, o.nk, at.all)];
     }
     return g;
 }
 GDN_DEVICE void put_gates(const prepare_place &at, uint32_t group, const gate_pair &g, uint32_t first) {
     GDN_UNROLL
     for (uint32_t e = 0; e < 2; e++) {
-        if (first + 128 * e >= at.ratio * CHUNK) break;
+        const gate_place n = place_gate(gdn_anew(first) + 128 * e, at.ratio);
+        if (n.token >= CHUNK) break;
         if (group)
-            at.logs[g.to[e]] = gdn_log_decay(g.v[e]) * 1.44269504f;
+            at.logs[n.head * CHUNK + n.token] = gdn_log_decay(g.v[e]) * 1.44269504f;
         else
-            at.betas[g.to[e]] = g.v[e];
+            at.betas[n.head * CHUNK + n.token] = g.v[e];
     }
 }
 /* Rows of K with betas (group 0), or Q with log decays; all loads are under way before the first is waited for. */
@@ -384,23 +391,22 @@ GDN_DEVICE void make_n(const prepare_args &o, const prepare_place &all, const pr
     for (; !is_late(all, h); h++) {
         const prepare_place at = anew(all);
         const gdn_tile_mn T = gdn_move(T0, h % 2 * PANEL);
-        float n[32], w[32];
+        float n[32];
         gdn_bar_sync(BAR_FULL + h % 2, PREPARE_THREADS);
         const uint64_t to = value_row(o, at, kept, h);
         start_n(n, p, low, T);
-        start_w(w, T, K);
-        gdn_wgmma_wait<1>();
-        gdn_pin(n);
-        send(at, sent, turn, o.to.n + to * PANEL, [&](unsigned char *panel) { put_n(at, n, h, scale, panel); });
-        start_w(n, T, gdn_move(K, PANEL));
-        const row_factors f = factors_of_w(at, h);
-        gdn_wgmma_wait<1>();
-        gdn_pin(w);
-        send(at, sent, turn, o.to.w + to * TILE, [&](unsigned char *panel) { put_w(at, w, f, panel); });
         gdn_wgmma_wait<0>();
         gdn_pin(n);
-        gdn_bar_arrive(BAR_FREE + h % 2, PREPARE_THREADS);
-        send(at, sent, turn, o.to.w + to * TILE + PANEL, [&](unsigned char *panel) { put_w(at, n, f, panel); });
+        send(at, sent, turn, o.to.n + to * PANEL, [&](unsigned char *panel) { put_n(at, n, h, scale, panel); });
+        const row_factors f = factors_of_w(at, h);
+        GDN_UNROLL
+        for (uint32_t i = 0; i < 2; i++) {
+            start_w(n, T, gdn_move(K, i * PANEL));
+            gdn_wgmma_wait<0>();
+            gdn_pin(n);
+            if (i == 1) gdn_bar_arrive(BAR_FREE + h % 2, PREPARE_THREADS);
+            send(at, sent, turn, o.to.w + to * TILE + i * PANEL, [&](unsigned char *panel) { put_w(at, n, f, panel); });
+        }
     }
     GDN_NO_UNROLL
     for (; h < all.ratio; h++) {
