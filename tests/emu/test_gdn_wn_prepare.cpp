@@ -183,8 +183,8 @@ int main(int argc, char **argv) {
             prefill_case p;
             p.nk = r == 3 ? 2 : 1;
             p.nv = p.nk * r;
-            p.len = { 67 };
-            whole(b, p, r == 3);
+            p.len = { r == 3 ? 40u : 67u };
+            whole(b, p, r == 3 && emu::small_or(false, true));
         }
     });
     c.test("packed: zero length, padding, first row above 0, NaN rows, wide rows, a scale", [](emu::bench &b) {
@@ -212,7 +212,7 @@ int main(int argc, char **argv) {
         run_prepare(b, p, d, all, false);
         for (const auto &s : shares) {
             prepared some(b, p, d.chunks);
-            run_prepare(b, p, d, some, s.whole == 2, s.whole, s.heads);
+            run_prepare(b, p, d, some, false, s.whole, s.heads);
             b.same_bytes(*all.k, *some.k);
             b.same_bytes(*all.q, *some.q);
             b.same_bytes(*all.w, *some.w);
