@@ -43,7 +43,9 @@ static void fast_launches(void **state) {
         assert_int_equal(launch(&b, AT(2), 0, 1, 64 * shared[i][0]), GDN_OK);
         ran(&b, 0, shared[i][2] ? FAST "prepare_two" : FAST "prepare", 16, shared[i][1], 1, 256, PREPARE_SMEM);
     }
-    static const uint32_t parts[][3] = { { 1, 3, 1 }, { 4, 2, 2 }, { 5, 3, 1 }, { 6, 1, 3 } }; /* chunks, blocks of a key head, heads of one */
+    static const uint32_t parts[][3] = {
+        { 1, 3, 1 }, { 4, 2, 2 }, { 5, 3, 1 }, { 6, 1, 3 }
+    }; /* chunks, blocks of a key head, heads of one */
     for (uint32_t i = 0; i < 4; i++) {
         assert_int_equal(launch(&b, AT(2), 0, 1, 64 * parts[i][0]), GDN_OK);
         ran(&b, 0, FAST "prepare_two", 16 * parts[i][1], parts[i][0], 1, 256, PREPARE_SMEM);
