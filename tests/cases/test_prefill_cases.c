@@ -251,12 +251,15 @@ static void B15_all_rows_zero(void **state) {
 static void the_route_that_was_asked_for(void **state) {
     (void)state;
     const char *name = getenv("GDN_TEST_TARGET"), *lever = getenv("METRALE_GDN_PREFILL_FAST");
-    if (!name || strcmp(name, "hopper") != 0 || !lever) skip();
+    const char *wn = getenv("METRALE_GDN_PREFILL_FAST_WN");
+    if (!name || strcmp(name, "hopper") != 0 || (!lever && !wn)) skip();
     rc_spec s = PREFILL(.nk = 1, .nv = 2, .dim = 128, .rows = 65);
     rule_case c;
     rc_make(&c, &s);
     rc_check(&c);
     rc_free(&c);
+    assert_int_equal(target_logged("GDN prefill: gated_delta_rule_fast_wn_fwd (METRALE_GDN_PREFILL_FAST_WN; "), wn && strcmp(wn, "1") == 0);
+    if (!lever) return;
     assert_int_equal(target_logged("GDN prefill: gated_delta_rule_fast_fwd (METRALE_GDN_PREFILL_FAST; "), strcmp(lever, "1") == 0);
 }
 
