@@ -451,7 +451,7 @@ static void fast_route(gt *t, bool wn) {
                                   95, 96, 97, 112, 127, 128, 129, 144, 160, 190, 191, 192, 193, 199, 257, 300 };
     gdn *const lent = t->dev;
     char name[32];
-    if (strcmp(t->target, "hopper") != 0 || getenv("GPU_TEST_NO_FAST")) return;
+    if (strcmp(t->target, "hopper") != 0 || getenv("GPU_TEST_NO_FAST") || (wn && getenv("GPU_TEST_NO_FAST_WN"))) return;
     t->dev = gt_open(t, t->target, "gdn_prefill_fast", "true", "gdn_prefill_fast_wn", wn ? "true" : "false", NULL);
     t->prefix = wn ? "fast_wn_" : "fast_";
     if (t->dev) {
