@@ -269,13 +269,13 @@ int main(int argc, char **argv) {
     c.test("B76: columns, vpg 2", [](emu::bench &b) { columns(b, 16, 2); });
     c.test("columns, vpg = nv", [](emu::bench &b) { columns(b, 14, 7); });
     c.test("extremes", extremes);
-    c.test("tc 96: 131 x 96 x 448, padded", [](emu::bench &b) { tensor(b, { 131, 96, emu::small_or(192u, 448u), 3, 8 }, w96); });
+    c.test("tc 96: 131 x 96 x 448, padded", [](emu::bench &b) { tensor(b, { emu::small_or(67u, 131u), 96, emu::small_or(192u, 448u), 3, 8 }, w96); });
     c.test("tc 96: 40 x 94 x 1024", [](emu::bench &b) { tensor(b, { 40, 94, 1024, 47, 0 }, w96); });
     c.test("tc 96: 5 x 96 x 192", [](emu::bench &b) { tensor(b, { 5, 96, 192, 3, 0 }, w96); });
-    c.test("tc 96, four stages: 130 x 96 x 1280", [](emu::bench &b) { tensor(b, { 130, 96, emu::small_or(320u, 1280u), 3, 0 }, w96d); });
+    c.test("tc 96, four stages: 130 x 96 x 1280", [](emu::bench &b) { tensor(b, { emu::small_or(66u, 130u), 96, emu::small_or(320u, 1280u), 3, 0 }, w96d); });
     c.test("tc 32: 129 x 12 x 192", [](emu::bench &b) { tensor(b, { 129, 12, 192, 3, 16 }, w32); });
     c.test("tc 32: 1 x 32 x 64, a part without work", [](emu::bench &b) { tensor(b, { 1, 32, 64, 2, 0 }, w32); });
-    c.test("tc 64: 200 x 64 x 640", [](emu::bench &b) { tensor(b, { 200, 64, emu::small_or(192u, 640u), 2, 8 }, w64); });
+    c.test("tc 64: 200 x 64 x 640", [](emu::bench &b) { tensor(b, { emu::small_or(72u, 200u), 64, emu::small_or(192u, 640u), 2, 8 }, w64); });
     c.test("tc 128: 67 x 128 x 320", [](emu::bench &b) { tensor(b, { 67, 128, emu::small_or(192u, 320u), 2, 0 }, w128); });
     c.test("tc 128: 64 x 98 x 256", [](emu::bench &b) { tensor(b, { 64, 98, 256, 7, 0 }, w128); });
     if (!emu::sanitized()) c.test("tc 96: 24 x 96 x 5120", [](emu::bench &b) { tensor(b, { 24, 96, 5120, 3, 0 }, w96); });
