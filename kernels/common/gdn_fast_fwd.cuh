@@ -7,7 +7,8 @@
  *     X^T  = S^T K^T
  *     R^T  = beta V^T - beta e^gc X^T
  *     uc^T = R^T T^T                   R is rounded once, as if v were: a difference of rows that cancels later still does
- *     S^T  = e^gc_last S^T + (e^(gc_last - gc) uc)^T K
+ *     ud   = e^(gc_last - gc) uc       rounded; row 63 = R_63 - beta_63 sum_(j < 63) <k_63, k_j> ud_j, which is the same but for rounding
+ *     S^T  = e^gc_last S^T + ud^T K
  *     O^T  = scale e^gc (S^T Q^T) + uc^T P^T     with the S of the chunk's begin
  *
  * Warps 0..3 compute: one warp on each scheduler, so a chunk takes as long as that warp's instructions and what they wait for. Warp 4
@@ -81,7 +82,7 @@ template <bool CKPT> GDN_DEVICE void forward(const fwd_args &o, const gdn_rule_e
     const uint32_t role = gdn_uniform(take_role(o, smem)), worker = role - o.helpers;
     gdn_sync_block();
     if (role >= o.helpers && warp < 4) {
-        gdn_registers_up<240>();
+        gdn_registers_up<248>();
         turns now;
         each_task(o, ext, smem, worker, [&](const fwd_place &at) {
             if (has_pass(at)) compute<CKPT>(o, ext, at, now);

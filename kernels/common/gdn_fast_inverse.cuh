@@ -1,6 +1,6 @@
 /* gdn_fast_inverse.cuh - T = (I + L)^-1 of strictly lower L [64][64], two heads at a time by one warpgroup: the 16 x 16 diagonal blocks
- * by substitution in f32, then merged to 32 and to 64 by f16 products with f32 accumulators. With the inverses A (above) and B (below),
- * the block between them is -B L A.
+ * by substitution in f32, each row from those above as they are rounded to f16, so that it makes up for their roundings; then merged to 32
+ * and to 64 by f16 products with f32 accumulators. With the inverses A (above) and B (below), the block between them is -B L A.
  *
  * T is made where it is sent from, a swizzled panel whose upper blocks are zero before. In all steps the four warps have the two heads. */
 #pragma once
@@ -41,6 +41,7 @@ GDN_DEVICE void invert_diagonal(const inverse_smem &s, uint32_t heads, uint32_t 
     for (uint32_t i = 0; i < 16; i++) x[i] = i == column ? 1.0f : 0.0f;
     GDN_UNROLL
     for (uint32_t l = 0; l < 15; l++) {
+        x[l] = gdn_to_f32(gdn_to_f16(x[l]));
         float c[16];
         GDN_UNROLL
         for (uint32_t m = (l + 1) / 4; m < 4; m++) {

@@ -1,6 +1,6 @@
-/* gdn_fast_many.cuh - the serial pass of the fast prefill where blocks have several tasks each: gdn_fast_pass.cuh's, but that it runs on from
- * task to task. A kernel of its own: behind another kernel a block's first instructions come from memory, and what there is more of them
- * costs a launch of few tasks more than it gains. */
+/* gdn_fast_many.cuh - the serial pass of the fast prefill where blocks have several tasks each: gdn_fast_pass.cuh's, but that it runs on
+ * from task to task. A kernel of its own: behind another kernel a block's first instructions come from memory, and what there is more of
+ * them costs a launch of few tasks more than it gains. */
 #pragma once
 #include "gdn_fast_fwd.cuh"
 #include "gdn_fast_states.cuh"
@@ -20,15 +20,12 @@ struct pass_registers {
     float s0[32], s1[32], x[32], bv[32], out[32];
     uint32_t sh[32], r[16];
     float4 decay[4];
-    float all;
+    float all, beta; /* e^gc_last; beta of token 63, in lane 3 of four */
 };
-/* One chunk, at `now`; the products with the next K and the next R^T are made for that at `next`. LAST: of its task, whose state is exchanged
- * for that of task `coming` on the way; more: there is one, else what is made for the next chunk is not looked at.
- *
- * The tensor cores take products in the order of their issue: S^T Q^T runs while uc becomes an operand, half of beta V^T is made while S
- * is, the other half while S^T K^T runs. */
+/* One chunk, at `now`; the products with the next K and the next R^T are made for that at `next`. LAST: of its task, whose state is
+ * exchanged for that of task `coming` on the way; where there is none, what is made for the next chunk is not looked at. */
 template <bool LAST>
-GDN_DEVICE void pass_chunk(pass_registers &p, unsigned char *smem, const lane_place &l, const turns &now, const turns &next, bool more,
+GDN_DEVICE void pass_chunk(pass_registers &p, unsigned char *smem, const lane_place &l, const turns &now, const turns &next,
                            uint32_t coming) {
     float(&s0)[32] = p.s0, (&s1)[32] = p.s1, (&x)[32] = p.x, (&bv)[32] = p.bv, (&out)[32] = p.out;
     uint32_t(&sh)[32] = p.sh, (&r)[16] = p.r;
@@ -39,42 +36,46 @@ GDN_DEVICE void pass_chunk(pass_registers &p, unsigned char *smem, const lane_pl
     const float *const scalars = scalars_of(smem, now);
     const gdn_tile_k T = gdn_make_tile_k(stage + FWD_T), Q = gdn_make_tile_k(stage + FWD_Q), P = gdn_make_tile_k(stage + FWD_P);
     const gdn_tile_mn K = gdn_make_tile_mn(stage + FWD_K, PANEL);
-    gdn_wgmma_fence();
-    GDN_UNROLL
-    for (uint32_t j = 0; j < 4; j++) gdn_wgmma_f16(x, gdn_quad(r, 4 * j), gdn_move(T, 32 * j), j > 0);
-    gdn_wgmma_commit();
-    GDN_UNROLL
-    for (uint32_t j = 0; j < 8; j++) gdn_wgmma_f16(out, gdn_quad(sh, 4 * j), gdn_move(Q, j % 4 * 32 + j / 4 * PANEL), j > 0);
-    gdn_wgmma_commit();
     const gdn_tile_k next_k = gdn_make_tile_k(stage_of(smem, next) + FWD_K);
-    const bool ready = gdn_mbar_test(bars.full[next.stage], next.stage_parity);
     uint32_t u[16], ud[16];
     float4 rest[4], factor[4];
+    raw_values raw;
+    last_token last;
     load_scalars(rest, scalars + AT_REST, l);
+    load_tail(last, scalars, l);
+    last.r[0] = r[14], last.r[1] = r[15], last.beta = p.beta;
+    const bool ready = gdn_mbar_test(bars.full[next.stage], next.stage_parity), ready_v = gdn_mbar_test(bars.v[next.two()], next.parity());
+    gdn_wgmma_fence();
+    multiply_rt(x, r, T, false);
+    gdn_wgmma_commit();
+    multiply_sk(out, sh, Q, 0);
+    gdn_wgmma_commit();
     scale(s0, p.all);
     scale(s1, p.all);
     gdn_wgmma_wait<1>();
     gdn_pin(x);
-    make_u(u, ud, x, rest);
+    make_u(u, ud, x, rest, last, l.t, [&] {
+        gdn_wgmma_fence();
+        multiply_sk(out, sh, Q, 1);
+        gdn_wgmma_commit();
+    });
+    load_scalars(factor, scalars + AT_OUT, l);
     gdn_wgmma_fence();
-    GDN_UNROLL
-    for (uint32_t j = 0; j < 4; j++) gdn_wgmma_f16(s0, gdn_quad(ud, 4 * j), gdn_move(K, 2048 * j), true);
+    multiply_uk(s0, ud, K, 0);
     gdn_wgmma_commit();
-    GDN_UNROLL
-    for (uint32_t j = 0; j < 4; j++) gdn_wgmma_f16(s1, gdn_quad(ud, 4 * j), gdn_move(K, PANEL + 2048 * j), true);
+    multiply_uk(s1, ud, K, 1);
     gdn_wgmma_commit();
     wait_unless(ready, bars.full[next.stage], next.stage_parity);
-    if (more) gdn_mbar_wait(bars.v[next.two()], next.parity());
-    load_values(bv, values_of(smem, next), scalars_of(smem, next), l, 0);
-    load_scalars(factor, scalars + AT_OUT, l);
+    wait_unless(ready_v, bars.v[next.two()], next.parity());
+    load_values(raw, values_of(smem, next), scalars_of(smem, next), l, 0);
     gdn_wgmma_wait<2>();
     gdn_pin(out);
-    GDN_UNROLL
-    for (uint32_t i = 0; i < 32; i++) out[i] *= i % 2 ? of_eight(factor, i / 4).y : of_eight(factor, i / 4).x;
+    scale_output(out, factor);
     gdn_wgmma_fence();
-    GDN_UNROLL
-    for (uint32_t j = 0; j < 4; j++) gdn_wgmma_f16(out, gdn_quad(u, 4 * j), gdn_move(P, 32 * j), true);
+    multiply_rt(out, u, P, true);
     gdn_wgmma_commit();
+    make_values(bv, raw, 0);
+    if (!LAST) load_values(raw, values_of(smem, next), scalars_of(smem, next), l, 1);
     /* the next chunk's S^T K^T, as the two halves of S become ready */
     gdn_wgmma_wait<2>();
     gdn_pin(s0);
@@ -86,6 +87,7 @@ GDN_DEVICE void pass_chunk(pass_registers &p, unsigned char *smem, const lane_pl
     gdn_wgmma_fence();
     multiply_sk(x, sh, next_k, 0);
     gdn_wgmma_commit();
+    if (!LAST) make_values(bv, raw, 1);
     gdn_wgmma_wait<2>();
     gdn_pin(s1);
     if (LAST) {
@@ -96,12 +98,16 @@ GDN_DEVICE void pass_chunk(pass_registers &p, unsigned char *smem, const lane_pl
     gdn_wgmma_fence();
     multiply_sk(x, sh, next_k, 1);
     gdn_wgmma_commit();
+    load_scalars(p.decay, scalars_of(smem, next) + AT_BETA_DECAY, l);
+    p.all = scalars_of(smem, next)[AT_ALL + l.t];
     gdn_wgmma_wait<2>();
     gdn_pin(out);
     put_output(at, out, now.two(), l);
-    load_values(bv, values_of(smem, next), scalars_of(smem, next), l, 1);
-    load_scalars(p.decay, scalars_of(smem, next) + AT_BETA_DECAY, l);
-    p.all = scalars_of(smem, next)[AT_ALL];
+    if (LAST) {
+        load_values(raw, values_of(smem, next), scalars_of(smem, next), l, 1);
+        make_values(bv, raw, 1);
+    }
+    p.beta = raw.beta[1].w;
     gdn_mbar_arrive(bars.free[now.stage]);
     gdn_mbar_arrive(bars.v_free[next.two()]);
     gdn_wgmma_wait<0>();
@@ -124,11 +130,11 @@ GDN_DEVICE void begin_pass(pass_registers &p, unsigned char *smem, const lane_pl
     multiply_sk(p.x, p.sh, K, 1);
     gdn_wgmma_commit();
     gdn_mbar_wait(bars.v[now.two()], now.parity());
-    load_values(p.bv, values_of(smem, now), scalars_of(smem, now), l, 0);
-    load_values(p.bv, values_of(smem, now), scalars_of(smem, now), l, 1);
+    take_values(p.bv, values_of(smem, now), scalars_of(smem, now), l, 0);
+    p.beta = take_values(p.bv, values_of(smem, now), scalars_of(smem, now), l, 1);
     gdn_mbar_arrive(bars.v_free[now.two()]);
     load_scalars(p.decay, scalars_of(smem, now) + AT_BETA_DECAY, l);
-    p.all = scalars_of(smem, now)[AT_ALL];
+    p.all = scalars_of(smem, now)[AT_ALL + l.t];
     gdn_wgmma_wait<0>();
     gdn_pin(p.x);
     make_r(p.r, p.x, p.bv, p.decay);
@@ -148,14 +154,14 @@ GDN_DEVICE void compute_many(unsigned char *smem) {
         for (; left > 1; left--) {
             turns next = now;
             next.next();
-            pass_chunk<false>(p, smem, l, now, next, true, 0);
+            pass_chunk<false>(p, smem, l, now, next, 0);
             now = next;
         }
         gdn_mbar_wait(bars.noted[(task + 1) % 2], (task + 1) / 2 % 2);
         const uint32_t coming = note_of(smem, task + 1);
         turns next = now;
         if (coming) next.next();
-        pass_chunk<true>(p, smem, l, now, next, coming != 0, task + 1);
+        pass_chunk<true>(p, smem, l, now, next, task + 1);
         if (coming == 0) return;
         task++;
         left = coming;
@@ -176,7 +182,7 @@ GDN_DEVICE void forward_many(const fwd_args &o, const gdn_rule_ext &ext) {
     }
     gdn_sync_block();
     if (warp < 4) {
-        gdn_registers_up<240>();
+        gdn_registers_up<248>();
         compute_many(smem);
     } else {
         gdn_registers_down<88>();

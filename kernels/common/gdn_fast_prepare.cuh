@@ -17,12 +17,13 @@ enum {
     PREPARE_LOGS = PREPARE_D + PAIR * D_FLOATS * 4,
     PREPARE_FACTORS = PREPARE_LOGS + 2 * MAX_RATIO * CHUNK * 4,
     PREPARE_UNITS = PREPARE_FACTORS + MAX_RATIO * FACTORS * 4, /* two, used in turn: the tokens need the registers */
-    PREPARE_SMEM = PREPARE_UNITS + 80,
+    PREPARE_TAIL = PREPARE_UNITS + 80,
+    PREPARE_SMEM = PREPARE_TAIL + CHUNK * 2,
     BAR_BOTH = 0, /* named barriers of a pair, from prepare_place.bars on: of both warpgroups, of the first, of the second */
     BAR_L = 1,
     BAR_P = 2,
 };
-static_assert(PREPARE_SMEM == 67664, "the launcher's number");
+static_assert(PREPARE_SMEM == 67792, "the launcher's number");
 
 struct prepare_args {
     const gdn_bf16 *query, *key;
@@ -37,7 +38,7 @@ struct prepare_args {
 struct prepare_unit {
     uint64_t token, qk_token; /* of the chunk's first row */
     uint32_t rows, key_head, chunk_row;
-    uint32_t none;  /* no work is left */
+    uint32_t none;       /* no work is left */
     uint32_t first, all; /* of its value heads; how many the key head has */
 };
 static_assert(2 * sizeof(prepare_unit) == 80, "PREPARE_UNITS");
@@ -64,11 +65,12 @@ GDN_DEVICE void load_tokens(const prepare_args &o, const prepare_place &at, uint
     GDN_UNROLL
     for (uint32_t i = 0; i < 8; i++) {
         x[i] = uint4 { 0, 0, 0, 0 };
-        if (row0 + 8 * i < rows) x[i] = gdn_ld16(from + (uint64_t)(8 * i) * o.qk_stride);
+        const uint32_t t = token_of(row0 + 8 * i, rows), step = i < 7 ? 8 * i : t - row0; /* the same, but for row 63 */
+        if (t < rows) x[i] = gdn_ld16(from + (int64_t)(int32_t)step * o.qk_stride);
     }
     GDN_NO_UNROLL
     for (uint32_t i = at.both; i < at.ratio * CHUNK; i += PREPARE_THREADS) {
-        const uint32_t t = i % CHUNK;
+        const uint32_t t = token_of(i % CHUNK, rows);
         float log = 0.0f, beta = 0.0f;
         if (t < rows) {
             const uint64_t e = (u.token + t) * o.gb_stride + value_head(head, u.first + i / CHUNK, o.nk, u.all);
@@ -138,6 +140,9 @@ GDN_DEVICE void put_scalars(const prepare_place &at, const float *gc, const floa
         to[AT_OUT] = e * scale;
     } else if (at.thread < CHUNK + 4) {
         to[AT_ALL + at.thread - CHUNK] = gdn_exp2_fast(last);
+    } else if (at.thread >= 96 && at.thread < 96 + CHUNK / 8) {
+        const uint32_t word = 4 * (at.thread - 96);
+        gdn_st16(to + AT_TAIL + word, gdn_ld16(at.smem + PREPARE_TAIL + 4 * word));
     }
 }
 /* What a thread multiplies elements of its two rows by, left of the diagonal block: row factors, times the column's. */
@@ -238,6 +243,21 @@ GDN_DEVICE void put_l(const prepare_place &at, unsigned char *L, float *diagonal
         }
     }
 }
+/* Row 63 of K K^T, for put_scalars, by the four lanes that have it. */
+GDN_DEVICE void keep_tail(const prepare_place &at, const float (&a)[32]) {
+    const uint32_t t = at.lane % 4;
+    if (at.row + 8 != CHUNK - 1) return;
+    GDN_UNROLL
+    for (uint32_t half = 0; half < 2; half++) {
+        uint32_t m[4];
+        GDN_UNROLL
+        for (uint32_t i = 0; i < 4; i++) {
+            const uint32_t j = 4 * half + i;
+            m[i] = gdn_pack_f16(a[4 * j + 2], j == 7 && t == 3 ? 0.0f : a[4 * j + 3]);
+        }
+        gdn_st16(at.smem + PREPARE_TAIL + (tail_at(4 * half, t) - AT_TAIL) * 4, uint4 { m[0], m[1], m[2], m[3] });
+    }
+}
 GDN_DEVICE void make_t(const prepare_args &o, const prepare_place &at, const prepare_unit &kept, const float (&a)[32]) {
     const inverse_smem s = { at.smem + PREPARE_L, reinterpret_cast<float *>(at.smem + PREPARE_D), at.smem };
     GDN_NO_UNROLL
@@ -283,7 +303,8 @@ GDN_DEVICE void prepare_one(const prepare_args &o, const prepare_place &at, uint
     }
     float a[32];
     gram(a, at.smem, at.smem + group * TILE, [&] { make_factors(at); });
-    gdn_bar_sync(at.bars + BAR_BOTH, PREPARE_THREADS); /* the factors are there, K has been read */
+    if (group == 0) keep_tail(at, a);
+    gdn_bar_sync(at.bars + BAR_BOTH, PREPARE_THREADS); /* the factors and the tail are there, K has been read */
     if (group == 1)
         make_p(o, at, kept, a, scale);
     else

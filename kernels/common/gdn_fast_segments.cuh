@@ -24,7 +24,7 @@ GDN_DEVICE void pass_segments(const segment_args &o, const gdn_rule_ext &ext) {
     if (threadIdx.x == 0) init_bars(*reinterpret_cast<fwd_bars *>(smem + FWD_BARS));
     gdn_sync_block();
     if (warp < 4) {
-        gdn_registers_up<240>();
+        gdn_registers_up<248>();
         turns now;
         each([&](const fwd_place &at) {
             if (has_pass(at)) compute<false>(o.pass, ext, at, now);
@@ -76,10 +76,11 @@ GDN_DEVICE void carry_rows(const fwd_place &at, bool identity, float *to, turns 
     multiply_sk(x, sh, gdn_make_tile_k(stage_of(now) + FWD_K), 1);
     gdn_wgmma_commit();
     gdn_mbar_wait(bars.v[now.two()], now.parity());
-    load_values(bv, values_of(now), scalars_of(now), l, 0);
-    load_values(bv, values_of(now), scalars_of(now), l, 1);
+    take_values(bv, values_of(now), scalars_of(now), l, 0);
+    float beta = take_values(bv, values_of(now), scalars_of(now), l, 1);
+    if (at.chunks > 1) gdn_mbar_arrive(bars.v_free[now.two()]);
     load_scalars(decay, scalars_of(now) + AT_BETA_DECAY, l);
-    float all = scalars_of(now)[AT_ALL];
+    float all = scalars_of(now)[AT_ALL + l.t];
     gdn_wgmma_wait<0>();
     gdn_pin(x);
     make_r(r, x, bv, decay);
@@ -89,33 +90,33 @@ GDN_DEVICE void carry_rows(const fwd_place &at, bool identity, float *to, turns 
         unsigned char *const stage = stage_of(now);
         const gdn_tile_k T = gdn_make_tile_k(stage + FWD_T);
         const gdn_tile_mn K = gdn_make_tile_mn(stage + FWD_K, PANEL);
+        load_scalars(rest, scalars_of(now) + AT_REST, l);
+        last_token last;
+        load_tail(last, scalars_of(now), l);
+        last.r[0] = r[14], last.r[1] = r[15], last.beta = beta;
         gdn_wgmma_fence();
-        GDN_UNROLL
-        for (uint32_t j = 0; j < 4; j++) gdn_wgmma_f16(x, gdn_quad(r, 4 * j), gdn_move(T, 32 * j), j > 0);
+        multiply_rt(x, r, T, false);
         gdn_wgmma_commit();
         const bool end = c + 1 == at.chunks; /* as in `compute` */
         turns next = now;
         next.next();
         if (end) next = now;
         const gdn_tile_k next_k = gdn_make_tile_k(stage_of(next) + FWD_K);
-        load_scalars(rest, scalars_of(now) + AT_REST, l);
         scale(s0, all);
         scale(s1, all);
         gdn_wgmma_wait<0>();
         gdn_pin(x);
-        make_u(u, ud, x, rest);
+        make_u(u, ud, x, rest, last, l.t, [] {});
         gdn_wgmma_fence();
-        GDN_UNROLL
-        for (uint32_t j = 0; j < 4; j++) gdn_wgmma_f16(s0, gdn_quad(ud, 4 * j), gdn_move(K, 2048 * j), true);
+        multiply_uk(s0, ud, K, 0);
         gdn_wgmma_commit();
-        GDN_UNROLL
-        for (uint32_t j = 0; j < 4; j++) gdn_wgmma_f16(s1, gdn_quad(ud, 4 * j), gdn_move(K, PANEL + 2048 * j), true);
+        multiply_uk(s1, ud, K, 1);
         gdn_wgmma_commit();
         if (!end) {
             gdn_mbar_wait(bars.full[next.stage], next.stage_parity);
             gdn_mbar_wait(bars.v[next.two()], next.parity());
         }
-        load_values(bv, values_of(next), scalars_of(next), l, 0);
+        take_values(bv, values_of(next), scalars_of(next), l, 0);
         gdn_wgmma_wait<1>();
         gdn_pin(s0);
         pack_state(sh, s0);
@@ -128,13 +129,11 @@ GDN_DEVICE void carry_rows(const fwd_place &at, bool identity, float *to, turns 
         gdn_wgmma_fence();
         multiply_sk(x, sh, next_k, 1);
         gdn_wgmma_commit();
-        load_values(bv, values_of(next), scalars_of(next), l, 1);
+        beta = take_values(bv, values_of(next), scalars_of(next), l, 1);
         load_scalars(decay, scalars_of(next) + AT_BETA_DECAY, l);
-        all = scalars_of(next)[AT_ALL];
-        if (!end) {
-            gdn_mbar_arrive(bars.free[now.stage]);
-            gdn_mbar_arrive(bars.v_free[now.two()]);
-        }
+        all = scalars_of(next)[AT_ALL + l.t];
+        if (!end) gdn_mbar_arrive(bars.free[now.stage]);
+        if (c + 2 < at.chunks) gdn_mbar_arrive(bars.v_free[next.two()]);
         gdn_wgmma_wait<0>();
         gdn_pin(x);
         make_r(r, x, bv, decay);
@@ -158,7 +157,7 @@ GDN_DEVICE void carry(const segment_args &o, const gdn_rule_ext &ext) {
     gdn_sync_block();
     turns r;
     if (warp < 4) {
-        gdn_registers_up<240>();
+        gdn_registers_up<248>();
         each([&](const fwd_place &at, bool identity, float *to) { carry_rows(at, identity, to, r); });
     } else {
         gdn_registers_down<88>();

@@ -52,19 +52,25 @@ GDN_DEVICE void bring_tiles(const fwd_args &o, const fwd_place &at, turns &r) {
     }
 }
 
-/* ---- warps 8 to 11: rows of V two chunks ahead in registers, as memory takes longer to answer than one lasts; those past the end are
+/* Tokens of chunk c. */
+GDN_DEVICE uint32_t rows_of(const fwd_place &at, uint32_t c) {
+    return c * CHUNK < at.rows ? min(at.rows - c * CHUNK, (uint32_t)CHUNK) : 0;
+}
+
+/* ---- warps 8 to 11: rows of V two chunks ahead in registers, as memory takes longer to answer than one lasts; those without a token are
  * zeros ---- */
 struct value_rows {
     uint4 x[4];
 };
 GDN_DEVICE value_rows load_rows(const fwd_args &o, const fwd_place &at, uint32_t c) {
-    const uint32_t thread = threadIdx.x % 128, first = c * CHUNK + thread / 8, left = first < at.rows ? at.rows - first : 0;
-    const gdn_bf16 *const from = o.value + (at.token + first) * o.v_stride + at.head * DIM + at.column + thread % 8 * 8;
+    const uint32_t thread = threadIdx.x % 128, rows = rows_of(at, c);
+    const gdn_bf16 *const from = o.value + (at.token + c * CHUNK + thread / 8) * o.v_stride + at.head * DIM + at.column + thread % 8 * 8;
     value_rows v;
     GDN_UNROLL
     for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t t = token_of(thread / 8 + 16 * i, rows), step = i < 3 ? 16 * i : t - thread / 8; /* the same, but for row 63 */
         v.x[i] = uint4 { 0, 0, 0, 0 };
-        if (16 * i < left) v.x[i] = gdn_ld16_once(from + (uint64_t)(16 * i) * o.v_stride);
+        if (t < rows) v.x[i] = gdn_ld16_once(from + (int64_t)(int32_t)step * o.v_stride);
     }
     return v;
 }
@@ -99,15 +105,18 @@ GDN_DEVICE void take_outputs(const fwd_args &o, const fwd_place &at, turns &r) {
     gdn_bf16 *to = o.output + ((at.token + row0) * o.rest.nv + at.head) * DIM + at.column + unit * 8;
     GDN_NO_UNROLL
     for (uint32_t c = 0; c < at.chunks; c++, r.next()) {
-        const uint32_t first = c * CHUNK + row0, left = first < at.rows ? at.rows - first : 0;
+        const uint32_t rows = rows_of(at, c);
         uint4 x[CHUNK / 8];
         gdn_mbar_wait(at.bars->done[r.two()], r.parity());
         GDN_UNROLL
         for (uint32_t i = 0; i < CHUNK / 8; i++) x[i] = gdn_ld16(buffers + r.two() * PANEL + i * 1024);
         gdn_mbar_arrive(at.bars->v[r.two()]); /* for the chunk after the next */
         GDN_UNROLL
-        for (uint32_t i = 0; i < CHUNK / 8; i++, to += step)
-            if (8 * i < left) gdn_st16_stream(to, x[i]);
+        for (uint32_t i = 0; i < CHUNK / 8 - 1; i++, to += step)
+            if (token_of(row0 + 8 * i, rows) < rows) gdn_st16_stream(to, x[i]);
+        const uint32_t t = token_of(row0 + CHUNK - 8, rows); /* of row 63 it is another one */
+        if (t < rows) gdn_st16_stream(to + (int64_t)(int32_t)(t - row0 - CHUNK + 8) * (o.rest.nv * DIM), x[CHUNK / 8 - 1]);
+        to += step;
     }
 }
 } // namespace gdn_fast

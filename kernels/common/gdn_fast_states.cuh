@@ -1,9 +1,9 @@
 /* gdn_fast_states.cuh - how states come to the computing warps of the fast prefill's serial pass and leave them. Warps 12 to 15 bring a
- * task's state to a buffer while the task before runs. At the end of that, each computing thread puts its elements of the old state where it took
- * those of the new one, and warps 12 to 15 take the old one away.
+ * task's state to a buffer while the task before runs. At the end of that, each computing thread puts its elements of the old state where
+ * it took those of the new one, and warps 12 to 15 take the old one away.
  *
- * Turns count the tasks of a block that have a pass; behind the last there is one more, with no state and no chunks. Barriers: noted (two; a
- * task's note is there, one task ahead), state (it is in the buffer), taken (the buffer holds the one before). */
+ * Turns count the tasks of a block that have a pass; behind the last there is one more, with no state and no chunks. Barriers: noted (two;
+ * a task's note is there, one task ahead), state (it is in the buffer), taken (the buffer holds the one before). */
 #pragma once
 #include "gdn_fast_task.cuh"
 #include "gdn_rows.cuh"
@@ -11,8 +11,8 @@
 namespace gdn_fast {
 enum {
     MANY_BARS = FWD_SMEM,
-    MANY_NOTES = MANY_BARS + 32,       /* chunks of four tasks in turn; 0: there is none */
-    MANY_STATE = MANY_NOTES + 4 * 4,   /* where a task's state is exchanged for the next one's */
+    MANY_NOTES = MANY_BARS + 32,     /* chunks of four tasks in turn; 0: there is none */
+    MANY_STATE = MANY_NOTES + 4 * 4, /* where a task's state is exchanged for the next one's */
     MANY_SMEM = MANY_STATE + DIM * COLUMNS * 4,
 };
 struct many_bars {
@@ -20,7 +20,7 @@ struct many_bars {
 };
 static_assert(sizeof(many_bars) <= 32, "MANY_NOTES");
 static_assert(MANY_BARS % 8 == 0 && MANY_STATE % 16 == 0, "mbarriers, copies");
-static_assert(MANY_SMEM == 216288, "the launcher's number");
+static_assert(MANY_SMEM == 216672, "the launcher's number");
 GDN_DEVICE many_bars &many_bars_of(unsigned char *smem) {
     return *reinterpret_cast<many_bars *>(smem + MANY_BARS);
 }
@@ -38,7 +38,8 @@ GDN_DEVICE uint32_t slice_at(uint32_t k, uint32_t v) {
 }
 
 /* ---- computing warps ---- */
-/* A thread's elements of rows 64 half .. + 63: k = 64 half + 8 j + 2 t, +1 of value columns v and v + 8 in [4 j..4 j + 3]. PUT: in exchange. */
+/* A thread's elements of rows 64 half .. + 63: k = 64 half + 8 j + 2 t, +1 of value columns v and v + 8 in [4 j..4 j + 3]. PUT: in
+ * exchange. */
 template <bool PUT> GDN_DEVICE void take_state(float (&s)[32], unsigned char *smem, uint32_t half) {
     const uint32_t lane = gdn_anew(gdn_lane()), k = 64 * half + 2 * (lane % 4), v = gdn_warp() * 16 + lane / 4;
     unsigned char *const buffer = smem + MANY_STATE;

@@ -21,7 +21,7 @@ enum {
     FWD_SMEM = FWD_ROLE + 16,
     PAIR_STEP = (PREPARE_SMEM + 1023) / 1024 * 1024,
 };
-static_assert(FWD_SMEM == 183472, "the launcher's number");
+static_assert(FWD_SMEM == 183856, "the launcher's number");
 static_assert(FWD_BARS % 8 == 0 && FWD_SCALARS % 16 == 0, "mbarriers, bulk copies");
 static_assert((int)PAIR_STEP + (int)PREPARE_SMEM <= (int)FWD_ROLE, "two pairs where no pass is");
 

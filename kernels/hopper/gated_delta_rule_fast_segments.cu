@@ -1,7 +1,7 @@
 /* gated_delta_rule_fast_segments.cu - the fast prefill of Hopper for few heads and long sequences: segments of a sequence side by side
  * (gdn_fast_segments.cuh says how, and that nothing is left out). Behind gated_delta_rule_fast_prepare of all chunks, in this order:
  *
- *   gated_delta_rule_fast_carry: grid (blocks), block 512, dynamic shared memory 183,472.
+ *   gated_delta_rule_fast_carry: grid (blocks), block 512, dynamic shared memory 183,856.
  *       Tasks (sequence, full segment, value head, M or A, 64 rows), which the blocks take in turn.
  *   gated_delta_rule_fast_join: grid (nv, batch, 8), block 256.
  *   gated_delta_rule_fast_pass: as carry.
@@ -21,8 +21,8 @@
 
 #define GDN_SEGMENT_CALL(what)                                                                                                          \
     const gdn_fast::prepare_args rest = {                                                                                               \
-        nullptr, nullptr,    nullptr,        nullptr, { K16, Q16, T16, P16, scalars, nullptr }, seq_len, num_chunks, nk, nv, 0,         \
-        0,       cu_seqlens, is_varlen != 0, ~0u, 0                                                                                     \
+        nullptr,    nullptr,        nullptr, nullptr, { K16, Q16, T16, P16, scalars, nullptr }, seq_len, num_chunks, nk, nv, 0, 0,      \
+        cu_seqlens, is_varlen != 0, ~0u,     0                                                                                          \
     };                                                                                                                                  \
     const gdn_fast::segment_args o = { { h_state, value, output, v_stride, batch, 0, rest }, segment, segments, moved, added, begins }; \
     gdn_fast::what(o, gdn_rule_ext { in_tab, out_tab, fresh, nullptr, 0, 0, 0, num_chunks, 0 })

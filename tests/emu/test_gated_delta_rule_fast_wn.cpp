@@ -14,7 +14,6 @@ struct by_w_and_n {
     };
     enum { FWD_SMEM = gdn_wn::FWD_SMEM };
     static constexpr auto carry = gated_delta_rule_fast_wn_carry, join = gated_delta_rule_fast_join, pass = gated_delta_rule_fast_wn_pass;
-    static constexpr double EQUAL_KEYS = 5e-4;
     static constexpr bool ALIKE = false;
 
     static void prepare(emu::bench &b, const prefill_case &c, prefill_data &d, scratch &w, const fast_run &r, uint32_t all) {

@@ -22,7 +22,7 @@ static uint64_t part(gpu_workspace *w, uint64_t bytes) {
     return at;
 }
 
-/* The fast kernels' scratch: 32,772 nk + 17,424 nv bytes a chunk, and 128, or by W and N 32,768 nk + 24,848 nv, are less than 82,176 nv. */
+/* The fast kernels' scratch: 32,772 nk + 17,552 nv bytes a chunk, and 128, or by W and N 32,768 nk + 24,848 nv, are less than 82,176 nv. */
 static void fast_workspace(const gdn_rule_shape *s, bool wn, uint64_t all, gpu_workspace *w) {
     const uint64_t heads = s->nv, tile = (uint64_t)GDN_CHUNK * 128 * 2;
     w->fast_k = w->W;
@@ -30,17 +30,18 @@ static void fast_workspace(const gdn_rule_shape *s, bool wn, uint64_t all, gpu_w
     w->fast_t = w->fast_q + w->chunks * s->nk * tile;
     w->fast_p = w->fast_t + w->chunks * heads * (wn ? tile : tile / 2);
     w->fast_scalars = w->fast_p + w->chunks * heads * (tile / 2);
-    w->fast_words = w->fast_scalars + w->chunks * heads * (wn ? 272 : 1040);
+    w->fast_words = w->fast_scalars + w->chunks * heads * (wn ? 272 : 1168);
     w->fast_moved = up(w->fast_words + (wn ? 0 : 4 * (32 + w->chunks * s->nk)));
     /* 196,608 nv bytes a segment, of 8 chunks at least: there is room where the batch is small, by W and N perhaps with longer ones, else
      * sequences pass as one. */
-    uint32_t segment = w->chunks == all ? gpu_fast_segment(s) : 0;
-    uint64_t states = 0;
-    for (; segment; segment++) {
-        states = (all / segment + s->max_batch) * heads * 128 * 128 * 4;
-        if (w->fast_moved + 3 * states <= w->total) w->fast_segment = segment;
-        if (w->fast_segment || !wn || 2 * (uint64_t)segment > all) break;
+    const uint64_t each = heads * 128 * 128 * 4, room = w->total > w->fast_moved ? (w->total - w->fast_moved) / (3 * each) : 0; /* states */
+    uint64_t segment = w->chunks == all ? gpu_fast_segment(s) : 0;
+    if (segment && wn && room > s->max_batch) {
+        const uint64_t least = all / (room - s->max_batch + 1) + 1;
+        if (segment < least) segment = least;
     }
+    const uint64_t states = segment ? (all / segment + s->max_batch) * each : 0;
+    if (segment && w->fast_moved + 3 * states <= w->total) w->fast_segment = (uint32_t)segment;
     w->fast_added = w->fast_moved + states;
     w->fast_begins = w->fast_added + states;
 }

@@ -61,7 +61,7 @@ uint32_t gpu_fast_blocks(uint32_t sm_count, uint64_t tasks);
 /* Chunks of the segments in which the sequences of a plan pass side by side; 0: they do not. By the plan's shape alone, the same on every
  * device: results depend on it. */
 uint32_t gpu_fast_segment(const gdn_rule_shape *s);
-enum { GPU_FAST_PREPARE_SMEM = 67664, GPU_FAST_FWD_SMEM = 183472, GPU_FAST_MANY_SMEM = 216288 };
+enum { GPU_FAST_PREPARE_SMEM = 67792, GPU_FAST_FWD_SMEM = 183856, GPU_FAST_MANY_SMEM = 216672 };
 enum { GPU_WN_PREPARE_SMEM = 110624, GPU_WN_FWD_SMEM = 230384 };
 
 #endif
