@@ -12,6 +12,7 @@ static const char help[] = "usage: gpu_test [options]\n"
                            "  --short         few and small shapes, nothing that starts programs\n"
                            "  --only TEXT     results whose name holds TEXT, or one of several between commas\n"
                            "  --cubins DIR    modules compiled before (gdn compile); else they are compiled into a temporary folder\n"
+                           "  --side-by-side  what is not timed by several programs at once, with the results of one\n"
                            "  --no-bench      no bench rows\n"
                            "  --evidence FILE writes the evidence file; needs --hash\n"
                            "  --hash TEXT     of the sources, as ./dev gpu-evidence prints it\n"
@@ -24,34 +25,6 @@ static json_t *bench(gt *t) {
     cli_common c = { .open = defaults, .command = "bench" };
     c.open.target = t->target;
     return gpu_bench_run(&c, GPU_BENCH_OPS, 16, 48, 21);
-}
-
-static void run_all(gt *t) {
-    gt_test_ba(t);
-    gt_test_gates(t);
-    gt_test_conv(t);
-    gt_test_norm(t);
-    gt_test_state(t);
-    gt_test_prefill(t);
-    gt_test_lengths(t);
-    gt_test_spine(t);
-    gt_test_step(t);
-    gt_test_decode_step(t);
-    gt_test_sequence(t);
-    gt_test_w4a4(t);
-    gt_test_refusals(t);
-    gt_test_checked(t);
-    gt_test_capture(t);
-    gt_test_streams(t);
-    gt_test_speculation(t);
-    if (t->brief) return;
-    gt_test_ba_error(t);
-    gt_test_machine_code(t);
-    gt_test_overhead(t);
-    gt_test_starts(t);
-    gt_test_processes(t);
-    gt_test_cache(t);
-    gt_test_sanitizer(t);
 }
 
 /* Targets, clock and modules; false: a line was printed. */
@@ -78,12 +51,13 @@ int main(int argc, char **argv) {
     static const struct option options[] = { { "target", 1, 0, 't' }, { "short", 0, 0, 's' },    { "only", 1, 0, 'o' },
                                              { "cubins", 1, 0, 'c' }, { "no-bench", 0, 0, 'n' }, { "evidence", 1, 0, 'e' },
                                              { "hash", 1, 0, 'h' },   { "verify", 1, 0, 'v' },   { "help", 0, 0, '?' },
+                                             { "part", 1, 0, 'p' },   { "results", 1, 0, 'r' },  { "side-by-side", 0, 0, 'b' },
                                              { 0, 0, 0, 0 } };
-    const char *evidence = NULL, *hash = NULL;
+    const char *evidence = NULL, *hash = NULL, *part = NULL, *results = NULL; /* part: of a run side by side, by its own program */
     char folder[64] = "", command[128];
     static gt t;
     static gpu_clock clock;
-    bool no_bench = false;
+    bool no_bench = false, side_by_side = false;
     int rc;
     if (gt_child(argc, argv, &rc)) return rc;
     t.target = "hopper";
@@ -96,10 +70,13 @@ int main(int argc, char **argv) {
         if (v == 'n') no_bench = true;
         if (v == 'e') evidence = optarg;
         if (v == 'h') hash = optarg;
+        if (v == 'p') part = optarg;
+        if (v == 'r') results = optarg;
+        if (v == 'b') side_by_side = true;
         if (v == 'v') return gt_verify(optarg);
         if (v == '?') return fputs(help, stdout), 2;
     }
-    if (optind < argc || (evidence && (!hash || no_bench || t.only || t.brief))) return fputs(help, stderr), 2;
+    if (optind < argc || (evidence && (!hash || no_bench || t.only || t.brief)) || !part != !results) return fputs(help, stderr), 2;
     t.results = json_array();
     t.device_steps = 1000;
     const char *only = t.only;
@@ -108,7 +85,11 @@ int main(int argc, char **argv) {
     if (!open_all(&t, &clock, folder)) goto out;
     t.only = only;
     if (!t.clock) t.device_steps = 20;
-    run_all(&t);
+    if (part) {
+        rc = gt_run_part(&t, (uint32_t)strtoul(part, NULL, 10), results);
+        goto out;
+    }
+    gt_run_all(&t, side_by_side);
     printf("%u results on target %s: %u ok, %u failed, %u skipped\n", t.done, t.target, t.done - t.failed - t.skipped, t.failed, t.skipped);
     rc = t.failed ? 1 : 0;
     json_t *rows = t.clock && !no_bench && !t.brief && !t.only ? bench(&t) : NULL;

@@ -129,8 +129,10 @@ typedef struct gt_rule {
     const uint8_t *fresh;
     uint32_t ckpt_every, pad, layout, map, form, flags, shift;
     uint64_t max_workspace;
-    double gate_lo, gate_hi;
+    double gate_lo, gate_hi, beta_lo;
     double alike; /* of keys and queries: <k, k'> is about that */
+    double large; /* times ordinary values; 0: 1 */
+    bool equal_keys, tiny_decays;
     float scale;
 } gt_rule;
 /* The workspace is what target g's plan asks for; the cpu target does not look at it. */
@@ -149,6 +151,12 @@ bool gt_direct_open(gt *t, const char *module, const char *entry, gt_direct *d);
 void gt_direct_close(gt_direct *d);
 bool gt_make_cubins(gt *t, char folder[64]);
 
+/* ---- gt_parts.c: all groups into t->results, one after another or in GT_PARTS programs, what is timed behind the others ---- */
+enum { GT_PARTS = 6 };
+void gt_run_all(gt *t, bool side_by_side);
+/* One part, in a program of its own: its results to a file for gt_run_all. The exit status. */
+int gt_run_part(gt *t, uint32_t part, const char *file);
+
 /* ---- groups ---- */
 void gt_test_ba(gt *t);
 void gt_test_ba_error(gt *t);
@@ -157,6 +165,9 @@ void gt_test_conv(gt *t);
 void gt_test_norm(gt *t);
 void gt_test_state(gt *t);
 void gt_test_prefill(gt *t);
+void gt_test_prefill_fast(gt *t);
+void gt_test_prefill_fast_wn(gt *t);
+void gt_test_prefill_error(gt *t);
 void gt_test_lengths(gt *t);
 void gt_test_spine(gt *t);
 void gt_test_step(gt *t);
