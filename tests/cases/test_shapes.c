@@ -8,7 +8,7 @@ static const uint32_t heads[][2] = { { 16, 16 }, { 16, 32 }, { 16, 48 }, { 16, 6
 
 static void prefill_at_every_head_count(void **state) {
     (void)state;
-    for (uint32_t i = 0; i < N_OF(heads); i++) {
+    for (uint32_t i = TEST_LIGHT ? 4 : 0; i < N_OF(heads); i++) { /* the largest four are more of the same to a sanitizer */
         rc_spec s = { .op = GDN_OP_PREFILL,
                       .nk = heads[i][0],
                       .nv = heads[i][1],

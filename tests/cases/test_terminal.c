@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SEGMENT = 2048, LONG = TEST_LIGHT ? SEGMENT + 100 : 5000 };
+enum { SEGMENT = 2048, LONG = TEST_LIGHT ? SEGMENT + 100 : 5000, HELD = TEST_LIGHT ? 600 : 1100 };
 static const char gdn_program[] = GDN_BINARY_DIR "/bin/gdn";
 static const char model[] = GDN_TEST_DATA "/jargon-tiny";
 static char said[1 << 15];
@@ -87,14 +87,15 @@ static void generate(void **state) {
     assert_null(strstr(said, "prompt [")); /* the control: no terminal, no bar */
     assert_int_equal(RUN(true, "generate", "--target", "cpu", "--model", model, "--prompt", "short", "--n", "2"), 0);
     assert_null(strstr(said, "prompt [")); /* nor for one segment */
+    assert_int_equal(truncate("long.prompt", HELD), 0);
     assert_int_equal(
         RUN(true, "generate", "--target", "cpu", "--model", model, "--prompt", "short", "--n", "2", "--w4a4", "--held", "long.prompt"), 0);
     char *first = strstr(said, "text ["); /* the held text, before and after */
     assert_non_null(first);
     char part[64];
-    (void)snprintf(part, sizeof part, "] 512/%d", LONG);
+    (void)snprintf(part, sizeof part, "] 512/%d", HELD);
     assert_non_null(strstr(first, part));
-    (void)snprintf(part, sizeof part, "] %d/%d", LONG, LONG);
+    (void)snprintf(part, sizeof part, "] %d/%d", HELD, HELD);
     first = strstr(first, part);
     assert_non_null(first);
     assert_non_null(strstr(first + 1, part));

@@ -136,6 +136,7 @@ static void box_row(const transfer &t, uint32_t y, uint32_t z) {
     }
 }
 static void perform(const transfer &t) {
+    if (!t.to_shared && self) proxy_note();
     if (!t.boxed) {
         piece(t, t.shared, t.global, t.bytes);
         return;

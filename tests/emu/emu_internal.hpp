@@ -191,7 +191,7 @@ void products_exit_block();
 /* ---- shared memory that the async proxy may not read yet (emu_proxy.cpp); nothing without options::check_proxy ---- */
 void proxy_reset();
 void proxy_note();                                              /* what changed since the last switch was written by `self` */
-void proxy_read(const void *p, size_t bytes, const char *what); /* fails on bytes whose writer has not fenced */
+void proxy_read(const void *p, size_t bytes, const char *what); /* fails on bytes whose writer has not fenced; noted before */
 void proxy_wrote(const void *p, size_t bytes);
 
 /* ---- memory (emu_memory.cpp) ---- */

@@ -19,7 +19,7 @@ inline float widen_f16(uint16_t x) {
         __builtin_memcpy(&f, &u, 4);
         return f;
     }
-    const float v = e ? (m ? NAN : INFINITY) : std::ldexp((float)m, -24);
+    const float v = e ? (m ? NAN : INFINITY) : (float)m * 0x1p-24f;
     return x & 0x8000 ? -v : v;
 }
 inline float low_half(uint32_t pair, bool f16) {

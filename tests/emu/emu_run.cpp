@@ -23,7 +23,7 @@ static fibre &first_of(unsigned warp, uint32_t ready) {
  * warp can go no further, or when a barrier fell. */
 void yield() {
     fibre *f = me();
-    if (B.opt.check_proxy) proxy_note();
+    proxy_note();
     const uint32_t ready = B.w[f->warp].ready, later = f->turn < WARP - 1 ? ready >> (f->turn + 1) << (f->turn + 1) : 0;
     if (!ready || B.restart) {
         context_switch(f->ctx, B.main, f->st == state::done);

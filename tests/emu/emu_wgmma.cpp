@@ -22,37 +22,44 @@ static const char *element(const char *base, uint32_t leading, bool transposed, 
     const auto a = reinterpret_cast<uintptr_t>(base + offset);
     return reinterpret_cast<const char *>(a ^ (a >> 3 & 0x70));
 }
-static float element_value(const wgmma_in &p, bool of_a, int row, int k) {
+/* The 16-byte unit that begins at (row, k): eight elements along k, along the row where transposed. */
+static void unit_values(const wgmma_in &p, bool of_a, int row, int k, double *out) {
     const char *at = of_a ? element(p.a_base, p.a_leading, p.a_transposed, row, k) : element(p.b_base, p.b_leading, p.b_transposed, row, k);
-    const bool first = (of_a ? p.a_transposed : p.b_transposed) ? row % 8 == 0 : k % 8 == 0;
-    if (first) { /* a 16-byte unit */
-        proxy_read(at, 16, "wgmma");
-        seen_read(at, 16, "wgmma");
-    }
-    uint16_t bits;
-    copy(&bits, at, sizeof bits);
-    return p.f16 ? widen_f16(bits) : widen_bf16(bits);
+    proxy_read(at, 16, "wgmma");
+    seen_read(at, 16, "wgmma");
+    uint16_t bits[8];
+    copy(bits, at, sizeof bits);
+    for (int i = 0; i < 8; i++) out[i] = (double)(p.f16 ? widen_f16(bits[i]) : widen_bf16(bits[i]));
+}
+/* Rows [row0, row0 + n) of 16 elements each, to (k, row). */
+static void tile_values(const wgmma_in &p, bool of_a, int row0, int n, double (*out)[256]) {
+    const bool transposed = of_a ? p.a_transposed : p.b_transposed;
+    for (int k = 0; k < 16; k += transposed ? 1 : 8)
+        for (int r = 0; r < n; r += transposed ? 8 : 1) {
+            double unit[8];
+            unit_values(p, of_a, row0 + r, k, transposed ? &out[k][r] : unit);
+            for (int i = 0; i < 8 && !transposed; i++) out[k + i][r] = unit[i];
+        }
 }
 
 static void product_perform(const product &x, unsigned warp) {
     const wgmma_in &p = *reinterpret_cast<const wgmma_in *>(x.head);
     const int n = 2 * p.regs, row0 = (int)(warp % 4) * 16;
-    static float a[16][16], b[16][256];
-    static double d[256];
-    for (int r = 0; r < 16; r++)
+    static double a[16][256], b[16][256], d[256]; /* (k, row) */
+    if (self) proxy_note();
+    if (p.a_shared) tile_values(p, true, row0, 16, a);
+    for (int r = 0; r < 16 && !p.a_shared; r++)
         for (int k = 0; k < 16; k++) {
             const int lane = (r % 8) * 4 + (k % 8) / 2, q = (r / 8) + 2 * (k / 8);
-            a[r][k] =
-                p.a_shared ? element_value(p, true, row0 + r, k) : (k & 1 ? high_half(x.a[q][lane], p.f16) : low_half(x.a[q][lane], p.f16));
+            a[k][r] = (double)(k & 1 ? high_half(x.a[q][lane], p.f16) : low_half(x.a[q][lane], p.f16));
         }
-    for (int k = 0; k < 16; k++)
-        for (int j = 0; j < n; j++) b[k][j] = element_value(p, false, j, k);
+    tile_values(p, false, 0, n, b);
     for (int r = 0; r < 16; r++) {
         float *out[4];
         for (int t = 0; t < 4; t++) out[t] = x.d[(r % 8) * 4 + t] + 2 * (r / 8);
         for (int j = 0; j < n; j++) d[j] = p.keep ? (double)out[j % 8 / 2][j / 8 * 4 + (j & 1)] : 0.0;
         for (int k = 0; k < 16; k++)
-            for (int j = 0; j < n; j++) d[j] += (double)a[r][k] * (double)b[k][j];
+            for (int j = 0; j < n; j++) d[j] += a[k][r] * b[k][j];
         for (int j = 0; j < n; j++) out[j % 8 / 2][j / 8 * 4 + (j & 1)] = (float)d[j];
     }
 }

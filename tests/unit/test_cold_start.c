@@ -16,6 +16,7 @@ static struct {
     uint32_t builds, batches;
 } compiler;
 
+/* Under sanitizers the first two of a batch: NVRTC itself is not instrumented, and what is round it is the same for all. */
 static gdn_status compile(void *user, int32_t ordinal, uint32_t n, const gdn_compile_job *jobs, void **modules, gdn_status *status,
                           gdn_text *err) {
     static char module;
@@ -24,7 +25,12 @@ static gdn_status compile(void *user, int32_t ordinal, uint32_t n, const gdn_com
     (void)ordinal;
     assert_true(n <= 64);
     compiler.batches++;
-    const gdn_status st = gdn__jit_get(&compiler.jit, n, jobs, NULL, NULL, c, status, err);
+    const uint32_t real = TEST_LIGHT && n > 2 ? 2 : n;
+    const gdn_status st = gdn__jit_get(&compiler.jit, real, jobs, NULL, NULL, c, status, err);
+    for (uint32_t i = real; i < n; i++) {
+        status[i] = GDN_OK;
+        c[i] = (gdn__cubin) { 0 };
+    }
     for (uint32_t i = 0; i < n; i++) {
         modules[i] = status[i] == GDN_OK ? &module : NULL;
         compiler.builds += status[i] == GDN_OK;
@@ -100,7 +106,7 @@ static void cold_start(void **state) {
                                              { "ssm_ba_gates_tc", "true" },
                                              { "ssm_ba_gates_hopper", "true" } };
     static heard h;
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = TEST_LIGHT; i < 2; i++) { /* under sanitizers the form with more to it alone */
         const bool log = i != 0;
         const gdn_plugin *id = mock_plugin("hopper");
         const gdn__log lines = log_to(&h, GDN_LOG_WARN);
