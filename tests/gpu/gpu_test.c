@@ -76,7 +76,9 @@ int main(int argc, char **argv) {
         if (v == 'v') return gt_verify(optarg);
         if (v == '?') return fputs(help, stdout), 2;
     }
-    if (optind < argc || (evidence && (!hash || no_bench || t.only || t.brief)) || !part != !results) return fputs(help, stderr), 2;
+    if (optind < argc || (evidence && (!hash || no_bench || t.only || t.brief)) || !part != !results ||
+        (part && (!part[0] || part[strspn(part, "0123456789")] || strtoul(part, NULL, 10) >= GT_PARTS)))
+        return fputs(help, stderr), 2;
     t.results = json_array();
     t.device_steps = 1000;
     const char *only = t.only;

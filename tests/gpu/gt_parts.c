@@ -76,15 +76,22 @@ static pid_t start(const gt *t, uint32_t part, const char *file) {
     if (t->brief) argv[n++] = "--short";
     return posix_spawnp(&pid, t->self, NULL, NULL, (char *const *)(uintptr_t)argv, environ) == 0 ? pid : -1;
 }
-/* What a part found; without a file that can be read it failed as a whole. */
-static void collect(gt *t, uint32_t part, const char *file, json_t *by[GT_N(groups)]) {
+/* What a part found; without a file that can be read, or with another end than a good one, it failed as a whole, whatever --only says. */
+static void collect(gt *t, uint32_t part, pid_t pid, const char *file, json_t *by[GT_N(groups)]) {
+    int status = 0;
+    const bool ended = pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     json_t *doc = json_load_file(file, 0, NULL);
-    for (uint32_t i = 0; i < GT_N(groups) && json_array_size(doc) == GT_N(groups); i++) json_array_extend(by[i], json_array_get(doc, i));
-    if (json_array_size(doc) != GT_N(groups) && gt_begin(t, "part_%u", part)) {
-        gt_fail(t, "its program ended early");
-        gt_end(t);
-    }
+    const bool whole = json_array_size(doc) == GT_N(groups);
+    for (uint32_t i = 0; i < GT_N(groups) && whole; i++) json_array_extend(by[i], json_array_get(doc, i));
     json_decref(doc);
+    if (ended && whole) return;
+    const char *const only = t->only;
+    t->only = NULL;
+    (void)gt_begin(t, "part_%u", part);
+    t->only = only;
+    gt_fail(t, "its program ended early: %s %d", WIFSIGNALED(status) ? "signal" : "exit code",
+            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    gt_end(t);
 }
 
 void gt_run_all(gt *t, bool side_by_side) {
@@ -102,8 +109,7 @@ void gt_run_all(gt *t, bool side_by_side) {
             run_part(t, p, by);
             continue;
         }
-        if (pid[p] > 0) (void)waitpid(pid[p], NULL, 0);
-        collect(t, p, file[p], by);
+        collect(t, p, pid[p], file[p], by);
     }
     run_part(t, ALONE, by);
     for (uint32_t i = 0; i < GT_N(groups); i++) {

@@ -292,10 +292,15 @@ static void wn_launches(void **state) {
     assert_int_equal(make(&b, &s), GDN_OK);
     assert_int_equal(b.id->ops->explain(b.plan, 0, NULL, &r), GDN_OK);
     assert_true(strcmp(r.entry, WN "pass") == 0 && r.split_tokens > 8 * 64 && r.split_tokens < 34 * 64);
-    /* The largest a shape may ask for is answered at once, too. */
-    s.max_batch = 1u << 30, s.max_tokens = UINT32_MAX, s.offsets = 0;
-    const gdn_status st = make(&b, &s);
-    assert_true(st == GDN_OK || b.text[0]);
+    /* The shortest segments that there is room for: the numbers are those of trying one length after another. */
+    static const uint32_t shortest[][3] = { { 1, 3777, 9 },  { 4, 3777, 16 },  { 3, 5554, 11 },  { 4, 5554, 12 },  { 1, 9108, 12 },
+                                            { 4, 9108, 16 }, { 3, 10885, 16 }, { 4, 10885, 22 }, { 1, 12662, 17 }, { 4, 12662, 25 } };
+    for (uint32_t i = 0; i < 10; i++) { /* sequences, tokens, chunks of a segment */
+        s.max_batch = shortest[i][0], s.max_tokens = shortest[i][1];
+        assert_int_equal(make(&b, &s), GDN_OK);
+        assert_int_equal(b.id->ops->explain(b.plan, 0, NULL, &r), GDN_OK);
+        assert_int_equal(r.split_tokens, shortest[i][2] * 64);
+    }
     b.m.params = 0;
     down(&b);
 }
